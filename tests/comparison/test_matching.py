@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 import torchgauge
-from torchgauge.report.comparison import Compared, ModuleChange, compare_views
+from torchgauge.report.comparison import Compared, ModuleChange, compare_views, render
 
 
 class Body(nn.Module):
@@ -116,7 +116,9 @@ def test_activations_do_not_pair_across_places() -> None:
 def test_a_layer_of_the_same_shape_elsewhere_is_not_a_renamed_one() -> None:
     base = Wrapped(nn.Sequential(OrderedDict(norm=nn.LayerNorm(4))))
     other = nn.Sequential(OrderedDict(head=nn.Linear(4, 4), final=nn.LayerNorm(4)))
-    assert {state for state, *_ in summarized(changes(base, other))} == {"added", "removed", "retyped"}
+    (structure,) = compared(base, other).structures
+    assert structure.changes == ()
+    assert structure.is_unrelated
 
 
 def test_rows_have_the_modules_of_all_sides_and_added_ones_at_their_place() -> None:
@@ -127,3 +129,54 @@ def test_rows_have_the_modules_of_all_sides_and_added_ones_at_their_place() -> N
     assert rows[2].states == (None, "added", "added")
     assert rows[2].values("macs") == (None, 3 * 4 * 2, 3 * 4 * 2)
     assert rows[0].values("macs") == (48, 72, 72)
+
+
+class Classifier(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv1d(3, 8, 1)
+        self.norm = nn.BatchNorm1d(8)
+        self.act = nn.ReLU()
+        self.fc = nn.Linear(4, 10)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.fc(self.act(self.norm(self.conv(x[None]))))
+
+
+class Tagger(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Linear(4, 6)
+        self.rnn = nn.GRU(6, 32)
+        self.relu = nn.ReLU()
+        self.out = nn.Linear(32, 50)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.out(self.relu(self.rnn(self.inner(x))[0]))
+
+
+def test_models_with_nothing_in_common_are_told_in_one_sentence() -> None:
+    found = compared(Classifier(), Tagger())
+    structure = found.structures[0]
+    assert structure.is_unrelated
+    assert structure.changes == ()
+    assert {row.rows.count(None) for row in found.modules[1:]} == {1}, "every module is of one side"
+    text = render(found)
+    assert "B and A have nothing in common: no layer of one is found in the other." in text
+    assert "renamed" not in text
+    assert "Modules that differ" not in text
+
+
+def test_a_larger_model_of_the_same_design_is_related() -> None:
+    found = compared(Wrapped(Body()), nn.Sequential(OrderedDict(model=Body(width=16))))
+    assert not found.structures[0].is_unrelated
+
+
+def test_order_alone_renames_nothing() -> None:
+    shared = nn.Linear(4, 4)
+    base = nn.Sequential(OrderedDict(shared=shared, up=nn.Linear(4, 9), down=nn.Linear(9, 2)))
+    other = nn.Sequential(OrderedDict(shared=shared, wide=nn.Linear(4, 7), last=nn.Linear(7, 5)))
+    states = summarized(changes(base, other))
+    assert ("renamed", "up", "wide") in states, "both take the 4 features"
+    assert ("removed", "down", None) in states
+    assert ("added", None, "last") in states

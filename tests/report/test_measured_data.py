@@ -19,6 +19,7 @@ from tests.report.measured_sample import (
 )
 from tests.report.sample import BLOCKS, HIDDEN, LINEAR_MACS, sample_capture, sample_view
 from torchgauge.facts import TraceRecord, View
+from torchgauge.facts.plausibility import interval_share
 from torchgauge.report import (
     BY_TIME,
     DEFAULT_COLUMNS,
@@ -37,7 +38,6 @@ from torchgauge.report.content import (
     between_calls_s,
     find_memory_peak,
     find_residue,
-    interval_share,
     moments,
     sweep_points,
 )

@@ -58,11 +58,6 @@ def test_a_run_that_never_ended_has_only_its_failure() -> None:
     assert "Measured on cuda:0\n- The measurement ended early: the device ran out of memory\n" in text
 
 
-def test_ops_that_take_longer_under_the_profiler_are_not_explained_away() -> None:
-    text = render(measured_view(unexplained_s=-0.005))
-    assert "Unattributed  -5.00 ms  ops take longer under the profiler" in text
-
-
 def test_the_hosts_time_of_a_call_is_next_to_the_median() -> None:
     text = render(measured_view(latency=latency(0.008) | {"host_s": 0.006}))
     assert "Host        6.00 ms  until the call returns, 75.0 % of the median" in text
@@ -101,7 +96,7 @@ def test_a_training_step_shows_where_each_phase_spends_its_time() -> None:
 
 def test_profiled_runs_may_happen_to_be_faster() -> None:
     profile = figures(sample_capture())["profile"]
-    for share, reported in ((-0.1, "which took 10.0 % less; they"), (None, "which take longer; they")):
+    for share, reported in ((-0.03, "which took 3.0 % less; they"), (None, "which take longer; they")):
         text = render(measured_view(profile=profile | {"overhead_share": share}))
         assert reported in " ".join(text.split())
 

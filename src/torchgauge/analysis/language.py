@@ -11,6 +11,7 @@ from functools import cached_property, partial
 from math import ceil, floor
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
+from torchgauge.analysis.forecasting import EXECUTIONS
 from torchgauge.analysis.isolated import isolation_remarks, needs_isolation, read_data, require_isolated
 from torchgauge.analysis.options import chosen_dtype, stored_path, unwrapped
 from torchgauge.errors import InputError, UsageError, errors_as_torchgauge
@@ -25,9 +26,11 @@ from torchgauge.facts.language import (
     LlmFacts,
     ModelFacts,
     ModuleCost,
+    PassTime,
     PointFacts,
     StepRow,
 )
+from torchgauge.facts.plausibility import NEAR_THE_ROOF, ROOF_BOUNDS, within_roof
 from torchgauge.facts.schema import conform
 from torchgauge.isolation import is_isolated
 from torchgauge.progress import stage
@@ -112,7 +115,8 @@ class Step:
 
     `time_s` and the members after it are None without a device. `peak_bytes` is the most that tensors other than the
     weights take, the cache included. The first `prefix` tokens of a prompt were cached before;
-    `shared_bytes` is what they take in the cache, once for all sequences.
+    `shared_bytes` is what they take in the cache, once for all sequences. `skipped_flops` are those of scores that a
+    causal kernel leaves out; `mfu` is without them. `verdict` says whether the pass fits on the device.
     """
 
     kind: str
@@ -136,6 +140,8 @@ class Step:
     bound: str | None = None
     mfu: float | None = None
     mbu: float | None = None
+    verdict: str | None = None
+    skipped_flops: int = 0
     prefix: int = 0
     shared_bytes: int = 0
     speculative: Speculative | None = None
@@ -144,6 +150,17 @@ class Step:
     def arithmetic_intensity(self) -> float:
         """FLOPs for each byte read or written."""
         return self.flops / max(self.bytes_read + self.bytes_written, 1)
+
+    @property
+    def cache_read_bytes(self) -> int:
+        """The part of the bytes read that is the cache; a prompt fills it."""
+        return min(self.cache_bytes, self.bytes_read - self.weight_bytes) if self.kind == "decode" else 0
+
+    @property
+    def rest_bytes(self) -> int:
+        """The other bytes read: activations, the cache where it is copied to append to it, and a shared prefix again
+        for each further sequence."""
+        return self.bytes_read - self.weight_bytes - self.cache_read_bytes
 
     @property
     def new_tokens(self) -> float:
@@ -162,7 +179,9 @@ class Step:
 
     def to_dict(self) -> StepRow:
         own = {item.name: getattr(self, item.name) for item in fields(self) if item.name != "speculative"}
-        derived = ("arithmetic_intensity", "new_tokens", "tokens_per_s", "joules_per_token")
+        derived = (
+            "arithmetic_intensity", "new_tokens", "tokens_per_s", "joules_per_token", "cache_read_bytes", "rest_bytes",
+        )  # fmt: skip
         return cast("StepRow", own | {name: getattr(self, name) for name in derived})
 
 
@@ -200,11 +219,15 @@ def llm(
     - `speculative`: drafted tokens that each decode step checks, with the share that is accepted: "4:0.7". The cost
       of drafting is not included.
     - `prefix`: length of a prompt prefix that all sequences share; it is computed and kept once.
+    - `execution`: "eager" (the model's own code, op by op), "graph" (a CUDA graph that is replayed) or "compiled";
+      the times are of this, not of a serving engine.
     - `lazy`: open the target on first use.
     - `require_isolation`: refuse a file where a part of the isolation is missing.
     """
     if require_isolation:
         require_isolated(target, allow_pickle=allow_pickle)
+    if execution not in EXECUTIONS:
+        raise UsageError(f"no execution '{execution}'; one of: {', '.join(EXECUTIONS)}")
     if weights_dtype is not None and weights_dtype not in WEIGHT_BITS:
         raise UsageError(f"no weights dtype '{weights_dtype}'; one of: {', '.join(WEIGHT_BITS)}")
     if cache_dtype is not None and cache_dtype not in CACHE_BITS:
@@ -599,17 +622,21 @@ class Llm:
     def _step(self, kind: str, point: PointFacts, on: str | None) -> Step:
         is_decode = kind == "decode"
         row, held = (point["decode"], point["cache_after"]) if is_decode else (point["prefill"], point["cache"])
-        read, weights = row["bytes_read"], row["weight_bytes"]
+        read, weights, modules = row["bytes_read"], row["weight_bytes"], row["modules"]
         if self.asked.weights_dtype is not None:
             share = WEIGHT_BITS[self.asked.weights_dtype] / self.facts["bits_per_weight"]
             saved = round(row["matrix_bytes"] * (1 - share))
             read, weights = read - saved, weights - saved
+            modules = [_with_matrices(part, share) for part in modules]
         tokens, batch = point["tokens"], point["batch"]
         tokens = self._after(tokens) if is_decode else tokens
         kept = self._kept(held, tokens, batch)
         if self.asked.cache_dtype is not None and is_decode:
             total = sum(one["bytes"] for one in held)
-            read -= total - self._scaled(total, held)  # a step reads the whole cache
+            saved = total - self._scaled(total, held)
+            read -= saved  # a step reads the whole cache
+            others = sum(part["bytes_read"] - part["weight_bytes"] for part in modules)
+            modules = [_with_cache(part, saved / max(others, 1)) for part in modules]
         step = Step(
             kind,
             point["tokens"],
@@ -621,8 +648,9 @@ class Llm:
             weights,
             kept,
             row["peak_bytes"],
-            row["modules"],
+            modules,
             device=on,
+            skipped_flops=row["skipped_flops"],
             prefix=point["prefix"],
             shared_bytes=self._shared(held, tokens, batch),
             speculative=self.asked.speculative if is_decode else None,
@@ -630,9 +658,12 @@ class Llm:
         if on is None or (times := row["times"].get(on)) is None:
             return step
         roof, seconds = self._roof(on), times["time_s"]
-        mfu = row["flops"] / seconds / roof.flops_per_s if seconds else None
-        mbu = (read + row["bytes_written"]) / seconds / roof.bytes_per_s if seconds else None
-        return replace(step, **times, mfu=mfu, mbu=mbu)
+        mfu = (row["flops"] - row["skipped_flops"]) / seconds / roof.flops_per_s if seconds else None
+        # The times are with weights and cache in the type that the model computes in, and so are these bytes.
+        mbu = (row["bytes_read"] + row["bytes_written"]) / seconds / roof.bytes_per_s if seconds else None
+        found = replace(step, **times, mfu=within_roof(mfu), mbu=within_roof(mbu))
+        is_near = max(found.mfu or 0.0, found.mbu or 0.0) >= NEAR_THE_ROOF
+        return found if is_near or found.bound not in ROOF_BOUNDS else replace(found, bound=None)
 
     def to_dict(self) -> LlmFacts:
         """The data of the reports. A file is opened once for all of it."""
@@ -656,8 +687,10 @@ class Llm:
             plain, paged = self._kept(point["cache"], length, 1), self.paged_cache_bytes(length)
             cache.append({"tokens": length, "bytes": plain, "paged_bytes": paged, "bytes_per_token": plain / length})
         for device in self.asked.devices:
-            speed.append(self.prefill(context, on=device, encoder_tokens=encoder, last_logits=True).to_dict())
-            speed += [self.decode(context, count, on=device, encoder_tokens=encoder).to_dict() for count in counts]
+            steps = [self.prefill(context, on=device, encoder_tokens=encoder, last_logits=True)]
+            steps += [self.decode(context, count, on=device, encoder_tokens=encoder) for count in counts]
+            room = {row["concurrent"]: row for row in self.fits(device, contexts=[context], concurrent=(1, *counts))}
+            speed += [self._if_it_fits(step, room[step.batch]["verdict"]).to_dict() for step in steps]
         return {
             "target": self.target,
             "context": context,
@@ -665,6 +698,7 @@ class Llm:
             "weights_dtype": self.asked.weights_dtype,
             "cache_dtype": self.asked.cache_dtype,
             "page_size": self.asked.page_size,
+            "execution": self._settings.execution,
             "adapter": {"kind": "lora", "rank": adapter[0], "pattern": adapter[1]} if adapter else None,
             "prefix": self.asked.prefix,
             "speculative": {"drafts": drafts.drafts, "acceptance": drafts.acceptance,
@@ -681,6 +715,12 @@ class Llm:
             "devices": [self._device_row(device) for device in devices],
             "warnings": self.warnings,
         }  # fmt: skip
+
+    def _if_it_fits(self, step: Step, verdict: str) -> Step:
+        """The pass with the verdict; without times where the device has not the memory for it."""
+        if verdict != "does not fit":
+            return replace(step, verdict=verdict)
+        return replace(step, verdict=verdict, **dict.fromkeys((*PassTime.__annotations__, "mfu", "mbu")))
 
     def _device_row(self, device: str) -> DeviceRow:
         row: DeviceRow = {
@@ -721,6 +761,23 @@ class Llm:
 
     def __str__(self) -> str:
         return str(LlmReport(self.to_dict()))
+
+
+def _with_matrices(part: ModuleCost, share: float) -> ModuleCost:
+    """A module whose matrices are stored in this share of their bytes."""
+    saved = round(part["matrix_bytes"] * (1 - share))
+    return {
+        **part,
+        "bytes_read": part["bytes_read"] - saved,
+        "weight_bytes": part["weight_bytes"] - saved,
+        "matrix_bytes": part["matrix_bytes"] - saved,
+    }
+
+
+def _with_cache(part: ModuleCost, share: float) -> ModuleCost:
+    """A module that reads this share less of what is not weights: nearly all of that is the cache."""
+    others = part["bytes_read"] - part["weight_bytes"]
+    return {**part, "bytes_read": part["bytes_read"] - round(others * share)}
 
 
 # Guesses of a line before the range is halved.

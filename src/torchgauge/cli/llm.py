@@ -41,6 +41,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--on", action="append", metavar="DEVICE", help="predict times on this device: h200, a100, this, …; repeatable"
     )
     group.add_argument(
+        "--execution",
+        choices=("eager", "graph", "compiled"),
+        default="eager",
+        help="graph: a CUDA graph; compiled: torch.compile with Inductor (default: eager)",
+    )
+    group.add_argument(
         "--weights-dtype", metavar="T", help="store the matrices of the layers as bf16, fp8, int8, int4, …"
     )
     group.add_argument("--cache-dtype", metavar="T", help="store the cache as bf16, fp8, int8 or int4")

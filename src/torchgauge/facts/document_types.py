@@ -1018,7 +1018,7 @@ class Document(Common):
     ops: Annotated[list[Op], Rule(_are_linked, "ops with distinct indices, whose producers are among them")]
     parameters: list[Annotated[Parameter, _STRIDES]]
     quantization: NotRequired[QuantizedWeights | None]
-    measurements: NotRequired[Annotated[Measurements, _needs("profile", "unexplained_s")] | None]
+    measurements: NotRequired[Measurements | None]
     trace: NotRequired[TraceRecord | None]
     energy: NotRequired[EnergyFigures | None]
     advice: NotRequired[list[Advice]]

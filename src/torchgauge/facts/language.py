@@ -25,11 +25,15 @@ class LayerFacts(AttentionFacts):
 
 
 class ModuleCost(TypedDict):
+    """`weight_bytes` is the part of `bytes_read` that is parameters, `matrix_bytes` that of matrices of layers."""
+
     path: str
     macs: int
     flops: int
     bytes_read: int
     bytes_written: int
+    weight_bytes: int
+    matrix_bytes: int
 
 
 class HeldFacts(TypedDict):
@@ -95,6 +99,7 @@ class PassFacts(TypedDict):
     weight_bytes: int
     matrix_bytes: int
     ops: int
+    skipped_flops: int
     peak_bytes: int
     before_bytes: int
     after_bytes: int
@@ -151,7 +156,8 @@ class CacheRow(TypedDict):
 
 
 class StepRow(TypedDict):
-    """A prompt, or a decode step; the members after `modules` are null without a device."""
+    """A prompt, or a decode step; the members from `time_s` to `mbu` are null without a device, and on one that it does
+    not fit on. `bytes_read` is `weight_bytes`, `cache_read_bytes` and `rest_bytes` together."""
 
     kind: str
     tokens: int
@@ -162,6 +168,9 @@ class StepRow(TypedDict):
     bytes_written: int
     weight_bytes: int
     cache_bytes: int
+    cache_read_bytes: int
+    rest_bytes: int
+    skipped_flops: int
     peak_bytes: int
     modules: list[ModuleCost]
     device: str | None
@@ -174,6 +183,7 @@ class StepRow(TypedDict):
     bound: str | None
     mfu: float | None
     mbu: float | None
+    verdict: str | None
     prefix: int
     shared_bytes: int
     arithmetic_intensity: float
@@ -229,6 +239,7 @@ class LlmFacts(TypedDict):
     weights_dtype: str | None
     cache_dtype: str | None
     page_size: int
+    execution: str
     adapter: AdapterRow | None
     prefix: int
     speculative: SpeculativeRow | None

@@ -14,6 +14,7 @@ from torchgauge.facts.compiled import compiled_member
 from torchgauge.facts.experts import Mixture, find_mixtures
 from torchgauge.facts.files import adapter_member, pickle_member, training_member
 from torchgauge.facts.module import ArchitectureRecord
+from torchgauge.facts.plausibility import plausible
 from torchgauge.facts.predictions import fit_row
 from torchgauge.facts.quantized import WeightSize, quantization_member, weight_sizes
 from torchgauge.facts.row_types import AdviceRow, ModuleRow, OpRow, Row, TotalsRow
@@ -35,11 +36,11 @@ class View:
     """The data of the reports. Everything here derives from the capture."""
 
     def __init__(self, capture: Capture) -> None:
-        self._capture = capture
+        self._capture = plausible(capture)
 
     @property
     def capture(self) -> Capture:
-        """Everything that was recorded; it never changes."""
+        """Everything that was recorded, without figures that cannot be; it never changes."""
         return self._capture
 
     def with_remarks(
@@ -64,7 +65,7 @@ class View:
             expected=old.expected if expected is None else tuple(expected),
         )
         view = copy(self)
-        view._capture = changed
+        view._capture = changed = plausible(changed)
         view.advice, view.options = list(map(AdviceRow.of, changed.advice)), list(map(AdviceRow.of, changed.options))
         view.plan = Row(changed.plan) if changed.plan else None
         return view

@@ -48,6 +48,11 @@ from torchgauge.units import (
 if TYPE_CHECKING:
     from torchgauge.facts.language import CrossoverRow, DeviceRow, FitRow, LlmFacts, StepRow
 
+_EXECUTED = {
+    "eager": "times of the model's own code, run op by op (eager); --execution graph for a CUDA graph",
+    "graph": "times of a CUDA graph that is replayed",
+    "compiled": "times with torch.compile",
+}
 _VERDICTS = {"fits": "fits", "too close": "close", "does not fit": "no"}
 _MAX_MODULES = 8
 
@@ -80,17 +85,26 @@ class LlmReport(PredictionReport):
         ]
         if one["speed"]:
             titles = ("Batch", "Time", "90 % interval", "Tokens/s", "Bound", "J/token", "MFU", "MBU")
-            rows = []
+            rows: list[tuple[Cell | str, ...]] = []
             for row in one["speed"]:
                 which = row["device"] or "", f"{row['kind']} {row['tokens']:,}", f"{row['batch']:,}"
+                if row["time_s"] is None:
+                    rows.append((*which, Cell(row["verdict"] or "not known", is_warning=True), *["-"] * 6))
+                    continue
                 time = (
                     format_seconds(row["time_s"]),
                     f"{format_seconds(row['low_s'])} to {format_seconds(row['high_s'])}",
                 )
                 rates = format_count(row["tokens_per_s"]), row["bound"] or "", format_joules(row["joules_per_token"])
                 rows.append((*which, *time, *rates, format_whole_percent(row["mfu"]), format_whole_percent(row["mbu"])))
-            note = "prefill is the time to the first token; MFU and MBU: shares of the peak rate and of the bandwidth"
-            found.append(Section("Time", (table((*texts("Device", "Pass"), *figures(*titles)), rows, (note,)),)))
+            remarks = [
+                f"{_EXECUTED[one['execution']]}; prefill is the time to the first token",
+                "MFU and MBU: shares of the peak rate and of the bandwidth; MFU is without the scores of later tokens, "
+                "which a causal kernel leaves out and the FLOPs above include",
+            ]
+            if one["weights_dtype"] or one["cache_dtype"]:
+                remarks.append("times and MBU are with weights and cache in the type that the model computes in")
+            found.append(Section("Time", (table((*texts("Device", "Pass"), *figures(*titles)), rows, remarks),)))
         for device in one["devices"]:
             fits = [row for row in one["fits"] if row["device"] == device["device"]]
             capacity = format_bytes(fits[0]["capacity_bytes"])
@@ -203,15 +217,23 @@ def _passes(one: LlmFacts) -> Iterator[Section]:
 
     steps = []
     for row in one["decode"]:
-        nbytes = map(format_bytes, (row["bytes_read"], row["weight_bytes"], row["cache_bytes"]))
+        parts = row["bytes_read"], row["weight_bytes"], row["cache_read_bytes"], row["rest_bytes"]
+        nbytes = map(format_bytes, parts)
         flops_each = format_count(row["flops"] / row["new_tokens"])
         steps.append((f"{row['tokens']:,}", f"{row['batch']:,}", flops_each, *nbytes, _intensity(row)))
-    titles = figures("Context", "Sequences", "FLOPs per token", "Bytes read", "Weights", "Cache", "FLOPs per byte")
-    tokens, expected = "one token", tuple[str, ...]()
+    titles = figures(
+        "Context", "Sequences", "FLOPs per token", "Bytes read", "Weights", "Cache", "Rest", "FLOPs per byte"
+    )
+    tokens = "one token"
+    expected: tuple[str, ...] = (
+        "the rest of the bytes read: activations, and the cache where it is copied to append to it",
+    )
+    if one["prefix"]:
+        expected = (f"{expected[0]}, and the shared prefix again for each further sequence",)
     if drafts := one["speculative"]:
         tokens = f"{drafts['drafts']} drafted tokens and one more"
         accepted = f"with {format_percent(drafts['acceptance'])} of drafts accepted; drafting itself is not counted"
-        expected = (f"{drafts['tokens_per_step']:.2f} tokens expected per step, {accepted}",)
+        expected += (f"{drafts['tokens_per_step']:.2f} tokens expected per step, {accepted}",)
     yield Section(f"Decode, {tokens} for each sequence", (table(titles, steps, expected),))
 
     step = next((row for row in one["decode"] if row["tokens"] == one["context"]), one["decode"][0])

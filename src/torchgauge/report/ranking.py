@@ -12,6 +12,7 @@ from torchgauge.facts import UNCOUNTED, Node, OpRecord, Sums, View
 from torchgauge.facts.figures import ESTIMATED
 from torchgauge.facts.measurements import energy_of, measurements_of
 from torchgauge.facts.module import index_of, without_stars
+from torchgauge.facts.plausibility import whole_time_s
 from torchgauge.registry import grouped, summed
 
 if TYPE_CHECKING:
@@ -43,13 +44,14 @@ _ROUNDING_ERROR = 1e-9
 @dataclass(frozen=True, slots=True)
 class TopModules:
     """Modules at one place of repeated blocks (`layers.0–11.fc`). All figures are theirs without the modules below;
-    `value` is the FLOPs, seconds or joules that they are ranked by, `share` is of the whole run's."""
+    `value` is the FLOPs, seconds or joules that they are ranked by, `share` is of the whole run's; None where the parts
+    exceed the whole."""
 
     paths: str
     kind: str
     count: int
     value: float
-    share: float
+    share: float | None
     macs: int
     flops: int
     bytes_moved: int
@@ -65,7 +67,7 @@ class TopOps:
     output_shapes: tuple[tuple[int, ...], ...]
     calls: int
     value: float
-    share: float
+    share: float | None
     is_counted: bool
     macs: int
     flops: int
@@ -80,8 +82,9 @@ def rate(entry: TopModules | TopOps, amount: int) -> float | None:
 
 
 def top_modules(view: View, by: str, limit: int) -> list[TopModules]:
-    total, measured, energy = _whole(view, by), view.capture.measured, view.capture.energy
+    measured, energy = view.capture.measured, view.capture.energy
     times = measured.modules if measured else {}
+    total = _whole(view, by, [row.get("self_time_s") or 0.0 for row in times.values()])
     joules = energy.modules if energy else {}
     groups: dict[Hashable, list[tuple[Node, float]]] = {}
     for node in view.tree.walk():
@@ -91,7 +94,7 @@ def top_modules(view: View, by: str, limit: int) -> list[TopModules]:
             value = times.get(node.path, {}).get("self_time_s") or 0.0
         else:
             value = own_energy(node, joules, energy_key(view))
-        if value > (_ROUNDING_ERROR * total if by == BY_ENERGY else 0):
+        if value > (_ROUNDING_ERROR * (total or 0) if by == BY_ENERGY else 0):
             # Counts are equal or not; measured values never quite are.
             likeness = (node.own.flops, node.own.macs) if by == BY_FLOPS else None
             groups.setdefault((path_pattern(node.path), node.record.type, likeness), []).append((node, value))
@@ -106,7 +109,7 @@ def top_modules(view: View, by: str, limit: int) -> list[TopModules]:
                 kind=members[0][0].record.type,
                 count=len(members),
                 value=value,
-                share=share_of(value, total),
+                share=None if total is None else share_of(value, total),
                 macs=own.macs,
                 flops=own.flops,
                 bytes_moved=own.bytes_moved,
@@ -117,7 +120,7 @@ def top_modules(view: View, by: str, limit: int) -> list[TopModules]:
 
 def top_ops(view: View, by: str, limit: int) -> list[TopOps]:
     """Ops that do nothing are left out; by time or energy those without a figure."""
-    total, ops, key = _whole(view, by), view.capture.ops, energy_key(view)
+    ops, key = view.capture.ops, energy_key(view)
     times: Mapping[int, MeasuredOp] = {}
     if by == BY_FLOPS:
         ranked_ops = [op for op in ops if op.cost.flops or op.cost.bytes_read or op.cost.bytes_written]
@@ -130,6 +133,7 @@ def top_ops(view: View, by: str, limit: int) -> list[TopOps]:
             joules = view.capture.energy.ops if view.capture.energy else {}
             values = {index: row.get(key) or 0.0 for index, row in joules.items()}
         ranked_ops = [op for op in ops if values.get(op.index)]
+    total = _whole(view, by, values.values())
     ranked = []
     for calls in equal_calls(ranked_ops):
         signature, sums, value = calls[0].signature, Sums.over(calls), sum(values[op.index] for op in calls)
@@ -147,7 +151,7 @@ def top_ops(view: View, by: str, limit: int) -> list[TopOps]:
                 output_shapes=tuple(spec.shape for spec in signature.outputs),
                 calls=len(calls),
                 value=value,
-                share=share_of(value, total),
+                share=None if total is None else share_of(value, total),
                 is_counted=signature.status != UNCOUNTED,
                 macs=sums.macs,
                 flops=sums.flops,
@@ -159,13 +163,13 @@ def top_ops(view: View, by: str, limit: int) -> list[TopOps]:
     return _largest(ranked, by, limit)
 
 
-def _whole(view: View, by: str) -> float:
-    """The FLOPs, seconds or joules of one run; joules are measured, or the middle of the estimate."""
+def _whole(view: View, by: str, parts: Iterable[float]) -> float | None:
+    """The FLOPs, seconds or joules that `parts` are shares of; joules are measured, or the middle of the estimate."""
     energy = energy_of(view) if by == BY_ENERGY else None
     if by == BY_FLOPS:
         found: float | None = view.totals.flops
     elif by == BY_TIME:
-        found = view.totals.time_s
+        return whole_time_s(view.capture, parts)
     elif energy is not None and energy["origin"] == ESTIMATED:
         guess = energy.get("estimated_joules")
         found = guess and guess["value"]

@@ -25,7 +25,7 @@ from torchgauge.facts.language import (
     PointFacts,
 )
 from torchgauge.predict.kernels import Library
-from torchgauge.predict.language.costs import FIGURES, MAX_OPS, cost_of, extended, lagrange
+from torchgauge.predict.language.costs import FIGURES, MAX_OPS, PARTS, cost_of, extended, lagrange
 from torchgauge.predict.language.layers import layer_rows
 from torchgauge.predict.language.passes import (
     Held,
@@ -188,7 +188,7 @@ class _Facts:
     def of_pass(self, run: Pass, params: Sequence[ParamRecord], new_lengths: Collection[int] = ()) -> PassFacts:
         cost = cost_of(run, params, self.stored)
         return {
-            **{name: getattr(cost, name) for name in (*FIGURES, "weight_bytes", "matrix_bytes", "ops")},  # type: ignore[typeddict-item]
+            **{name: getattr(cost, name) for name in (*FIGURES, *PARTS)},  # type: ignore[typeddict-item]
             "peak_bytes": run.peak_bytes,
             "before_bytes": run.before_bytes,
             "after_bytes": run.after_bytes,
@@ -210,8 +210,11 @@ class _Facts:
 
 
 def _module_facts(path: str, row: Sequence[int]) -> ModuleCost:
-    macs, flops, bytes_read, bytes_written = row
-    return {"path": path, "macs": macs, "flops": flops, "bytes_read": bytes_read, "bytes_written": bytes_written}
+    macs, flops, bytes_read, bytes_written, weights, matrices = row
+    return {
+        "path": path, "macs": macs, "flops": flops, "bytes_read": bytes_read, "bytes_written": bytes_written,
+        "weight_bytes": weights, "matrix_bytes": matrices,
+    }  # fmt: skip
 
 
 def _extend(
@@ -267,10 +270,8 @@ def _costs(row: PointFacts) -> dict[str, object]:
     }
     for name, part in (("prefill", row["prefill"]), ("decode", row["decode"])):
         figures: Mapping[str, object] = {**part}
-        modules = {
-            one["path"]: [one["macs"], one["flops"], one["bytes_read"], one["bytes_written"]] for one in part["modules"]
-        }
-        kept = {key: figures[key] for key in (*FIGURES, "weight_bytes", "matrix_bytes", "ops")}
+        modules = {one["path"]: [value for key, value in one.items() if key != "path"] for one in part["modules"]}
+        kept = {key: figures[key] for key in (*FIGURES, *PARTS)}
         found[name] = {**kept, "modules": modules}
     return found
 

@@ -14,10 +14,11 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
-from torchgauge.facts import FREE, ParamRecord, is_within
+from torchgauge.facts import FREE, OpRecord, ParamRecord, is_within
 from torchgauge.predict.language.passes import Pass
 
 FIGURES = ("macs", "flops", "bytes_read", "bytes_written")
+PARTS = ("weight_bytes", "matrix_bytes", "ops", "skipped_flops")
 # Ops of one pass that are traced at most; longer prompts are extrapolated.
 MAX_OPS = 10_000
 
@@ -25,7 +26,9 @@ MAX_OPS = 10_000
 @dataclass(frozen=True)
 class Cost:
     """One call of the model for the whole batch. `weight_bytes` is the part of `bytes_read` that is parameters,
-    `matrix_bytes` the part of these that is matrices of layers: what quantised formats quantise."""
+    `matrix_bytes` the part of these that is matrices of layers: what quantised formats quantise. `skipped_flops` is the
+    part of `flops` that a causal kernel leaves out: scores of later tokens. `modules` have the figures of `FIGURES` and
+    the same two parts."""
 
     macs: int = 0
     flops: int = 0
@@ -34,7 +37,8 @@ class Cost:
     weight_bytes: int = 0
     matrix_bytes: int = 0
     ops: int = 0
-    modules: Mapping[str, tuple[int, int, int, int]] = field(default_factory=dict)
+    skipped_flops: int = 0
+    modules: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     uncounted: Mapping[str, int] = field(default_factory=dict)
 
 
@@ -42,8 +46,8 @@ def cost_of(run: Pass, params: Iterable[ParamRecord], stored: Mapping[str, int] 
     """`stored` has the bytes of parameters that are stored in another form than the one they are computed in."""
     stored = stored or {}
     sizes = {param.name: param.spec for param in params if not param.is_buffer}
-    totals = dict.fromkeys((*FIGURES, "weight_bytes", "matrix_bytes", "ops"), 0)
-    modules: dict[str, list[int]] = defaultdict(lambda: [0, 0, 0, 0])
+    totals = dict.fromkeys((*FIGURES, *PARTS), 0)
+    modules: dict[str, list[int]] = defaultdict(lambda: [0] * (len(FIGURES) + 2))
     uncounted: dict[str, int] = defaultdict(int)
     for segment in run.segments:
         times = segment.times
@@ -59,6 +63,7 @@ def cost_of(run: Pass, params: Iterable[ParamRecord], stored: Mapping[str, int] 
                 value = getattr(cost, name) * times
                 totals[name] += value
                 row[place] += value
+            totals["skipped_flops"] += _skipped_flops(op) * times
             specs = [sizes[name] for name in dict.fromkeys(op.weights) if name in sizes]
             if not specs:
                 continue
@@ -78,11 +83,25 @@ def cost_of(run: Pass, params: Iterable[ParamRecord], stored: Mapping[str, int] 
                 totals["bytes_read"] -= saved
                 row[2] -= saved
             totals["weight_bytes"] += held
+            row[-2] += held
             if segment.paths and op.cost.macs and any(len(spec.shape) > 1 for spec in specs):
                 totals["matrix_bytes"] += held
-    return Cost(
-        **totals, modules={path: (a, b, c, d) for path, (a, b, c, d) in modules.items()}, uncounted=dict(uncounted)
-    )
+                row[-1] += held
+    return Cost(**totals, modules={path: tuple(row) for path, row in modules.items()}, uncounted=dict(uncounted))
+
+
+def _skipped_flops(op: OpRecord) -> int:
+    """The FLOPs of an attention for scores of later tokens, which are counted and which a causal kernel leaves out. An
+    attention with a mask of its own computes them."""
+    if op.category != "attention" or op.signature.attributes.get("is_causal") is not True:
+        return 0
+    query, key = (spec.shape for spec in op.signature.inputs[:2])
+    if len(query) < 2 or len(key) < 2 or not key[-2]:
+        return 0
+    queries, keys = query[-2], key[-2]
+    within = min(queries, keys)
+    computed = within * (within + 1) // 2 + (queries - within) * keys
+    return op.cost.flops - op.cost.flops * computed // (queries * keys)
 
 
 def layer_pattern(path: str, layers: list[str]) -> str:

@@ -63,7 +63,11 @@ def comparison_document(compared: Compared) -> dict[str, Any]:
         for found in compared.weights
     ]
     structure = [
-        {"unchanged": found.unchanged, "changes": [asdict(change) for change in found.changes]}
+        {
+            "unchanged": found.unchanged,
+            "unrelated": found.is_unrelated,
+            "changes": [asdict(change) for change in found.changes],
+        }
         for found in compared.structures
     ]
     return {

@@ -1,8 +1,8 @@
 """Match the modules of two models: by path, then by type, structure and position.
 
 Within a pair of modules children pair by name, then equal subtrees in their order, then the same type at the same
-place. Equal subtrees that are left pair across levels where a level was added or removed (a wrapper); their former
-siblings follow them.
+place where their forms have something in common. Equal subtrees that are left pair across levels where a level was
+added or removed (a wrapper); their former siblings follow them. Models of which no layer is found again are unrelated.
 """
 
 from __future__ import annotations
@@ -21,14 +21,19 @@ Own = dict[str, TensorSpec]
 # bfloat16) of that. At a 32nd, chance gives equal means and norms about once in a thousand.
 _OF_STANDARD_ERROR = 1 / 32
 
+# Classes that say nothing about a model; without code the class is unknown.
+_CONTAINERS = ("", "Sequential", "ModuleList", "ModuleDict")
+
 
 @dataclass(slots=True)
 class Matching:
-    """`partner` is by the path in the first model; `removed` and `added` are in preorder."""
+    """`partner` is by the path in the first model; `removed` and `added` are in preorder. Of unrelated models only the
+    roots are partners."""
 
     partner: dict[str, Node] = field(default_factory=dict)
     removed: list[Node] = field(default_factory=list)
     added: list[Node] = field(default_factory=list)
+    is_unrelated: bool = False
 
 
 def own_tensors(capture: Capture) -> dict[str, Own]:
@@ -93,8 +98,45 @@ class Matcher:
         self._pair(self.base.root, self.other.root)
         self._pair_moved()
         self._pair_followers()
+        is_unrelated = not self._has_common()
+        if is_unrelated:
+            root, other = self.base.root, self.other.root
+            self.partner, self.origin = {root.path: other}, {other.path: root}
         removed = [node for node in self.base.nodes if node.path not in self.partner]
-        return Matching(self.partner, removed, [node for node in self.other.nodes if node.path not in self.origin])
+        added = [node for node in self.other.nodes if node.path not in self.origin]
+        return Matching(self.partner, removed, added, is_unrelated)
+
+    def _has_common(self) -> bool:
+        """Whether the models are of one class, a layer or a tensor is found again, or half of the modules of the
+        smaller have their path and type in the other."""
+        root, other = self.base.root.record, self.other.root.record
+        if root.type == other.type and root.type not in _CONTAINERS:
+            return True
+        pairs = [(node, self.partner[node.path]) for node in self.base.nodes if node.path in self.partner]
+        if any(node.record.params and self._is_alike(node, there) for node, there in pairs):
+            return True
+        alike = sum((a.path, a.record.type) == (b.path, b.record.type) for a, b in pairs if a.path)
+        smaller = min(len(self.base.nodes), len(self.other.nodes)) - 1
+        return smaller > 0 and 2 * alike >= smaller
+
+    def _is_alike(self, node: Node, other: Node) -> bool:
+        ours, theirs = self.base.own.get(node.path, {}), self.other.own.get(other.path, {})
+        is_equal = self.base.kind[node.path] == self.other.kind[other.path]
+        return is_equal or any(name in theirs and spec.shape == theirs[name].shape for name, spec in ours.items())
+
+    def _has_common_form(self, node: Node, other: Node) -> bool:
+        """Whether two modules of one type share a part: a child of the same name and type, or a size of a tensor."""
+        if node.children or other.children:
+            names = {(child.name, child.record.type) for child in node.children}
+            return not names.isdisjoint((child.name, child.record.type) for child in other.children)
+        ours, theirs = self.base.own.get(node.path, {}), self.other.own.get(other.path, {})
+        if not ours and not theirs:
+            return True
+        return any(
+            size == there
+            for name, spec in ours.items() if name in theirs
+            for size, there in zip(spec.shape, theirs[name].shape, strict=False)
+        )  # fmt: skip
 
     def _pair(self, node: Node, other: Node) -> None:
         """The two are one, and so are those of their children that fit; without recursion, models may be deep."""
@@ -124,6 +166,8 @@ class Matcher:
                 fitting = waiting[key(child)]
                 # A name alone makes two modules one; the other keys must agree with the values.
                 match = next((there for there in fitting if number == 0 or self._may_be_one(child, there)), None)
+                if number == len(keys) - 1 and match is not None and not self._has_common_form(child, match):
+                    match = None  # order alone makes no layer the other under a new name
                 if match is None:
                     left.append(child)
                 else:

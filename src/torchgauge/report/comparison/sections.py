@@ -157,6 +157,10 @@ def figure_section(compared: Compared) -> Section:
 def structure_sections(compared: Compared) -> Iterator[Section]:
     base = compared.sides[0].label
     for side, structure in zip(compared.sides[1:], compared.structures, strict=True):
+        if structure.is_unrelated:
+            text = Text(f"{side.label} and {base} have nothing in common: no layer of one is found in the other.")
+            yield Section(f"Structure: {side.label} against {base}", (text,))
+            continue
         groups = change_rows(structure.changes)
         counts = {state: sum(change.state == state for change in structure.changes) for state in STATES}
         counted = [f"{format_exact(count)} {state}" for state, count in counts.items() if count]
@@ -177,6 +181,8 @@ def check_columns(options: Options) -> None:
 def module_section(compared: Compared, options: Options) -> Section | None:
     """The modules whose figures differ, side by side."""
     check_columns(options)
+    if all(structure.is_unrelated for structure in compared.structures):
+        return None
     columns = options.columns
     if columns == DEFAULT_COLUMNS:
         timed = sum(value is not None for value in compared.modules[0].values("time_s")) > 1
@@ -230,7 +236,7 @@ def _module_cells(group: RowGroup, columns: tuple[str, ...]) -> list[Cell | str]
 def weight_sections(compared: Compared) -> Iterator[Section]:
     base = compared.sides[0].label
     for side, found in zip(compared.sides[1:], compared.weights, strict=True):
-        if found is None:
+        if found is None or not (found.pairs or found.drift):
             continue
         moved, rows = found.moved, list[Cells]()
         for pair in moved[:MAX_WEIGHTS]:

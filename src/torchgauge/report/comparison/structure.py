@@ -47,12 +47,14 @@ class ModuleChange:
 
 @dataclass(frozen=True, slots=True)
 class Structure:
-    """`base_states` is by the path in the first model, `other_states` by the path of what is new in the other."""
+    """`base_states` is by the path in the first model, `other_states` by the path of what is new in the other.
+    Unrelated models have nothing in common, and no changes."""
 
     changes: tuple[ModuleChange, ...]
     base_states: dict[str, str]
     other_states: dict[str, str]
     unchanged: int
+    is_unrelated: bool = False
 
 
 def compare_structure(base: View, other: View, matching: Matching) -> Structure:
@@ -68,6 +70,8 @@ def compare_structure(base: View, other: View, matching: Matching) -> Structure:
     changes += [ModuleChange(REMOVED, n.path, None, n.record.type, None, params, None) for n, params in gone]
     changes += [ModuleChange(ADDED, None, n.path, None, n.record.type, None, params) for n, params in come]
     arrived = dict.fromkeys((node.path for node in matching.added), ADDED)
+    if matching.is_unrelated:
+        return Structure((), states, arrived, 0, is_unrelated=True)
     unchanged = sum(state == SAME for state in states.values())
     return Structure(tuple(sorted(changes, key=lambda change: STATES.index(change.state))), states, arrived, unchanged)
 

@@ -43,13 +43,13 @@ if TYPE_CHECKING:
     )
     from torchgauge.report.content.summary import summary_facts
     from torchgauge.report.content.sweep import sweep_points
-    from torchgauge.report.content.time import between_calls_s, find_residue, interval_share
+    from torchgauge.report.content.time import between_calls_s, find_residue
     from torchgauge.report.content.weights import by_dtype, by_folder, by_role, tied
 
 __all__ = [
     "ADVICE_ROWS", "MOST_LINES", "RANKED_ROWS", "LayerKind", "MemoryPeak", "UncountedOp", "at_peak", "between_calls_s",
     "by_category", "by_dtype", "by_folder", "by_phase", "by_role", "coverage", "error_text", "figure_text",
-    "find_memory_peak", "find_peak", "find_residue", "fitting_depth", "gain_text", "gained_text", "interval_share",
+    "find_memory_peak", "find_peak", "find_residue", "fitting_depth", "gain_text", "gained_text",
     "layer_kinds", "measured_text", "moments", "outline", "sections_of", "sort_blocks", "summary_facts",
     "sweep_points", "tied", "unused_modules", "withdrawn_text",
 ]  # fmt: skip
@@ -67,7 +67,7 @@ _HOMES = {
     ),
     "summary": ("summary_facts",),
     "sweep": ("sweep_points",),
-    "time": ("between_calls_s", "find_residue", "interval_share"),
+    "time": ("between_calls_s", "find_residue"),
     "weights": ("by_dtype", "by_folder", "by_role", "tied"),
 }  # fmt: skip
 __getattr__ = lazy_names(__name__, _HOMES)

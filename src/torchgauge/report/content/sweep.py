@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Final
 
 from torchgauge.facts import View
 from torchgauge.facts.measurements import measurements_of
+from torchgauge.facts.plausibility import interval_share
 from torchgauge.report.bars import MARKED
-from torchgauge.report.content.time import interval_share
 from torchgauge.report.model import (
     Bars,
     Block,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from torchgauge.facts import TraceRecord, View
 from torchgauge.facts.measurements import measurements_of
+from torchgauge.facts.plausibility import NEAR_THE_ROOF, interval_share
 from torchgauge.report.content.ops import RANKED_ROWS, shapes_text
 from torchgauge.report.model import (
     Cell,
@@ -26,7 +27,15 @@ from torchgauge.report.model import (
 )
 from torchgauge.report.options import Options
 from torchgauge.report.ranking import BY_TIME, THE_MODEL, equal_calls, rate, share_of, top_modules, top_ops, top_phases
-from torchgauge.units import format_bytes, format_count, format_exact, format_percent, format_seconds, format_value
+from torchgauge.units import (
+    format_bytes,
+    format_count,
+    format_exact,
+    format_percent,
+    format_seconds,
+    format_value,
+    format_whole_percent,
+)
 
 if TYPE_CHECKING:
     from torchgauge.facts.document_types import Latency
@@ -118,14 +127,6 @@ def _latency_facts(found: Latency) -> Iterator[Fact]:
         yield "First run", format_seconds(found["cold_s"]), f"cold; then {warm_up} to warm up"
 
 
-def interval_share(latency: Latency | None) -> float | None:
-    """Half of the median's interval, of the median; None for a single run."""
-    if not latency or latency["runs"] <= 1:
-        return None
-    median, interval = latency["median_s"], latency["ci95_s"]
-    return (interval[1] - interval[0]) / 2 / median if median and interval else None
-
-
 def _slow_modules(view: View, limit: int) -> Iterator[Section]:
     rows = []
     for entry in top_modules(view, BY_TIME, limit):
@@ -148,14 +149,15 @@ def _slow_modules(view: View, limit: int) -> Iterator[Section]:
 
 def op_times_note(*, has_roof: bool) -> str:
     note = "Times of profiled runs, not scaled."
-    return note if has_roof else f"{note} {NO_ROOF}"
+    near = f"Bound by compute or memory from {format_whole_percent(NEAR_THE_ROOF)} of the roof on."
+    return f"{note} {near if has_roof else NO_ROOF}"
 
 
 @dataclass(frozen=True, slots=True)
 class Residue:
     """The part of the undisturbed run that no op explains. `total_s` is its median; `in_ops_s` is from profiled runs,
-    which take `overhead_share` longer, and is not scaled: where the profiler slows small ops much, `unexplained_s` is
-    negative. `between_ops_s` is the host's time in no op, in the profiled run that took `profiled_s`."""
+    which take `overhead_share` longer, and is not scaled. `between_ops_s` is the host's time in no op, in the profiled
+    run that took `profiled_s`."""
 
     total_s: float
     in_ops_s: float
@@ -174,7 +176,7 @@ class Residue:
 
 
 def find_residue(view: View) -> Residue | None:
-    """None where no run was profiled."""
+    """None where no run was profiled, and where its ops took longer than the whole run without the profiler."""
     measured = measurements_of(view)
     profile, latency, unexplained_s = measured.get("profile"), measured.get("latency"), measured.get("unexplained_s")
     if not profile or not latency or unexplained_s is None:
@@ -215,13 +217,10 @@ def residue_section(view: View) -> Section | None:
         return None
     where = "on the device " if found.device_s is not None else ""
     joined = f"{format_exact(found.joined_ops)} of {format_exact(found.static_ops)} ops"
-    unexplained = f"{format_percent(found.unexplained_share)} of the run"
-    if found.unexplained_s < 0:
-        unexplained = "ops take longer under the profiler than the whole run without it"
     facts: list[Fact] = [
         ("Whole run", format_seconds(found.total_s), "the median above"),
         ("In ops", format_seconds(found.in_ops_s), f"{where}({joined})"),
-        ("Unattributed", format_seconds(found.unexplained_s), unexplained),
+        ("Unattributed", format_seconds(found.unexplained_s), f"{format_percent(found.unexplained_share)} of the run"),
     ]
     if found.device_idle_s is not None:
         share = format_percent(found.device_idle_s / found.total_s if found.total_s else None)

@@ -107,7 +107,7 @@ class Dot:
     intensity: float
     flops_per_s: float
     time_s: float
-    share: float
+    share: float | None
     roof_share: float | None
     bound: str | None
     source: str | None = None

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from torchgauge.facts import View
 from torchgauge.facts.measurements import energy_of, measurements_of
+from torchgauge.facts.plausibility import interval_share
 from torchgauge.report.content.energy import carbon_section, energy_section, parts_notes, thermal_section
 from torchgauge.report.content.ops import shapes_text
 from torchgauge.report.content.sweep import (
@@ -25,7 +26,7 @@ from torchgauge.report.content.sweep import (
 )
 from torchgauge.report.content.system import plain_name
 from torchgauge.report.content.system import sections as system_sections
-from torchgauge.report.content.time import interval_share, measured_section, op_times_note, residue_section
+from torchgauge.report.content.time import measured_section, op_times_note, residue_section
 from torchgauge.report.options import Options
 from torchgauge.report.page.payload import part, section_data
 from torchgauge.report.ranking import (

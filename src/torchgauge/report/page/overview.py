@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from torchgauge.facts import View
 from torchgauge.facts.figures import ESTIMATED, MEASURED, STATIC
 from torchgauge.facts.measurements import energy_of, measurements_of
+from torchgauge.facts.plausibility import interval_share
 from torchgauge.facts.weights import removable
 from torchgauge.report.content.energy import range_text
 from torchgauge.report.content.findings import findings
@@ -25,7 +26,7 @@ from torchgauge.report.content.summary import (
     stored_facts,
     time_facts,
 )
-from torchgauge.report.content.time import interval_share, measurement_warnings
+from torchgauge.report.content.time import measurement_warnings
 from torchgauge.report.options import ABOUT, Options
 from torchgauge.report.page.payload import part
 from torchgauge.report.ranking import is_estimated

@@ -43,11 +43,11 @@
         + (ridges.length ? "Left of the ridge memory is the limit, right of it arithmetic. Ops on data in a cache can be above it." : ""),
     });
     for (const ridge of ridges) drawRoof(frame, ridge, bandwidth, spread(xs), spread(ys));
-    const widest = Math.max(...points.map((point) => point.share));
+    const longest = Math.max(...points.map((point) => point.time_s));
     // Large dots first, so that small ones lie on top.
-    tg.chart.dots(frame, [...points].sort((a, b) => b.share - a.share).map((point) => ({
+    tg.chart.dots(frame, [...points].sort((a, b) => b.time_s - a.time_s).map((point) => ({
       x: point.intensity, y: point.flops_per_s, color: tg.categoryColor(point.category), point,
-      radius: 2.5 + 12 * Math.sqrt(point.share / widest),
+      radius: 2.5 + 12 * Math.sqrt(point.time_s / longest),
     })), { label: "Ops", tip: ({ point }) => tip(point) });
     tg.chart.legend(element, [...new Set(points.map((point) => point.category))].map((name) => ({ label: name, color: tg.categoryColor(name) })));
     element.append(boundTable(points));
@@ -77,7 +77,7 @@
     for (const point of points) {
       const bound = point.bound ?? "unknown";
       const sums = seconds.get(bound) ?? { bound, calls: 0, time: 0, share: 0 };
-      seconds.set(bound, { bound, calls: sums.calls + point.calls, time: sums.time + point.time_s, share: sums.share + point.share });
+      seconds.set(bound, { bound, calls: sums.calls + point.calls, time: sums.time + point.time_s, share: point.share === null ? null : sums.share + point.share });
     }
     const rows = [...seconds.values()].sort((a, b) => b.time - a.time);
     return tg.rowTable("Time by what bounds the ops", [
