@@ -291,6 +291,7 @@ REVIEWED: dict[str, dict[str, str]] = {
         "torch.ops.aten": OWN,
         "model.get_submodule(parent)": PATHS,
         "setattr(model.get_submodule(parent), name, _Adapted(module, rank))": PATHS,
+        "setattr(model.get_submodule(parent), name, _Stored(layer, bits))": PATHS,
     },
     "registry.py": {
         "getattr(importlib.import_module(home), name)": OWN,

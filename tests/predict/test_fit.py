@@ -494,3 +494,81 @@ def test_packed_sequences_are_refused_for_their_lengths(kind: type[nn.LSTM | nn.
 
     with pytest.raises(tg.InputError, match="reads tensor values"):
         tg.fit(Tagger(), on="h200", inputs=(torch.randn(3, 5, 16), torch.tensor([5, 4, 2])))
+
+
+class Block(nn.Module):
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + self.down(torch.nn.functional.gelu(self.up(x)))
+
+
+def stack(width: int = 1024, depth: int = 12) -> nn.Sequential:
+    with torch.device("meta"):
+        return nn.Sequential(nn.Linear(64, width), nn.Sequential(*(Block(width) for _ in range(depth))))
+
+
+class Projected(nn.Module):
+    """Its input projection is registered last, so training that alone needs all activations."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocks = nn.Sequential(*(Block(1024) for _ in range(24)))
+        self.project = nn.Linear(64, 1024)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = self.blocks(self.project(x))
+        return result
+
+
+def test_a_change_that_saves_nothing_alone_is_combined_with_one_that_moves_the_peak() -> None:
+    """The optimizer's step is the peak, so recomputing saves nothing; with adapters alone it is the activations."""
+    with torch.device("meta"):
+        model = Projected().to(torch.bfloat16)
+    options: dict[str, Any] = {"mode": "train", "inputs": torch.empty(1, 1024, 64, device="meta"), "dtype": "bfloat16"}
+    plain = fitted(model, on="h200", **options)
+    checkpointed = fitted(model, on="h200", checkpoint="blocks", **options)
+    assert checkpointed.used_bytes > 0.95 * plain.used_bytes
+    both = fitted(model, on="h200", checkpoint="blocks", lora="8:*", **options)
+    assert both.used_bytes < 0.85 * min(plain.used_bytes, fitted(model, on="h200", lora="8:*", **options).used_bytes)
+    found = fitted(model, on=f"{int(both.used_bytes * 1.25) >> 20}MiB", **options)
+    assert found.verdict != "fits"
+    fitting = {one["name"] for one in found.remedies if one["verdict"] == "fits"}
+    assert {"LoRA of rank 8 + checkpointing by block"} <= fitting
+    assert all(" + " in name for name in fitting)
+    assert found.remedies[0]["verdict"] == "fits"
+
+
+@pytest.mark.parametrize(("name", "bits"), [("nf4", 4.125), ("int4", 4.16), ("int8", 8.0), ("fp8", 8.0)])
+def test_matrices_of_blocks_are_stored_in_few_bits_and_restored_one_at_a_time(name: str, bits: float) -> None:
+    inputs = torch.empty(16, 64, dtype=torch.bfloat16, device="meta")
+    plain, stored = (
+        tg.fit(stack(), on="h200", inputs=inputs, dtype="bfloat16", weights_dtype=one) for one in (None, name)
+    )
+    assert isinstance(plain, tg.Fit)
+    assert isinstance(stored, tg.Fit)
+    matrices, biases = 12 * 2 * 4 * 1024**2, 12 * 5 * 1024 + 65 * 1024
+    assert plain.by_class["parameters"] == 2 * (matrices + biases)
+    assert stored.by_class["parameters"] == pytest.approx(matrices * bits / 8 + 2 * biases, rel=0.01)
+    # One restored matrix more than before, not all of them.
+    largest = 2 * 4 * 1024**2
+    saved = plain.by_class["parameters"] - stored.by_class["parameters"]
+    assert plain.allocated_bytes - stored.allocated_bytes == pytest.approx(saved - largest, rel=0.02)
+
+
+def test_quantized_weights_train_adapters_only() -> None:
+    inputs = torch.empty(256, 64, dtype=torch.bfloat16, device="meta")
+    options: dict[str, Any] = {"on": "h200", "mode": "train", "inputs": inputs, "dtype": "bfloat16"}
+    lora, qlora = (tg.fit(stack(), lora="8:*", weights_dtype=one, **options) for one in (None, "nf4"))
+    assert isinstance(lora, tg.Fit)
+    assert isinstance(qlora, tg.Fit)
+    assert qlora.by_class["optimizer_state"] == lora.by_class["optimizer_state"] > 0
+    assert qlora.used_bytes < lora.used_bytes - 12 * 8 * 1024**2
+    with pytest.raises(UsageError, match="with lora"):
+        tg.fit(stack(), weights_dtype="nf4", **options)
+    with pytest.raises(UsageError, match="give dtype instead"):
+        tg.fit(stack(), weights_dtype="bf16", **options)
+    with pytest.raises(UsageError, match="no weights dtype 'int3'"):
+        tg.fit(stack(), weights_dtype="int3", **options)

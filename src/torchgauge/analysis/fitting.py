@@ -53,6 +53,7 @@ def fit(
     accumulate: int = 1,
     frozen: str | Sequence[str] = (),
     lora: str | tuple[int, str] | None = None,
+    weights_dtype: str | None = None,
     expandable_segments: bool = False,
     execution: str = "eager",
     fused: bool | None = None,
@@ -77,6 +78,8 @@ def fit(
     - `amp`: autocast, "bf16" or "fp16". `dtype`: the type of parameters and inputs.
     - `checkpoint`: recompute these in the backward pass: "blocks", a path pattern or a class.
     - `frozen`: patterns of parameter names that are not trained. `lora`: "RANK:PATTERN".
+    - `weights_dtype`: store the matrices of layers in blocks as "nf4", "int8", "fp8", …, and restore each for its
+      product. They are not trained: with `lora` this is QLoRA.
     - `execution`: "eager", or "graph" for a CUDA graph.
 
     A file is read in a process without rights, limited by `memory_limit` and `time_limit`. `require_isolation`:
@@ -87,7 +90,8 @@ def fit(
     options = RunOptions(
         target=target, mode=mode, inputs=inputs, kwargs=kwargs, input_size=input_size, specs=specs, dtype=dtype,
         optimizer=optimizer, fused=fused, foreach=foreach, loss=loss, amp=amp, checkpoint=checkpoint,
-        accumulate=accumulate, frozen=frozen, lora=lora, channels_last=channels_last, torch_version=torch_version,
+        accumulate=accumulate, frozen=frozen, lora=lora, weights_dtype=weights_dtype, channels_last=channels_last,
+        torch_version=torch_version,
         code=code, allow_pickle=allow_pickle, progress=progress,
     )  # fmt: skip
     if batch is not None and inputs is not None:
@@ -179,7 +183,8 @@ class Fit(FitFacts):
     @property
     def remedies(self) -> list[Remedy]:
         """Changes, each predicted again: those that fit come first, the cheapest of them first. Where no single one is
-        enough, the cheapest combination that was found to fit comes before them."""
+        enough, combinations that were found to fit come before them: one that trains all parameters, else one for each
+        way to train fewer."""
         return self._suggested["remedies"]
 
     def to_dict(self, *, remedies: bool = True) -> dict[str, Any]:
@@ -302,7 +307,8 @@ class Case:
 
     def _remedies(self) -> list[Remedy]:
         """Try each change alone. If none is enough, combine them, those without extra work first, then those that save
-        the most, until the run fits; then drop the ones that are not needed."""
+        the most, until the run fits; then drop the ones that are not needed. Where that takes training fewer
+        parameters, combine each way to do so."""
         tried = [(change, self._remedy([change])) for change in self._changes()]
         found = [(change, one) for change, one in tried if one is not None and one["saved_bytes"] > 0]
         found.sort(
@@ -316,22 +322,39 @@ class Case:
         alone = [one for _, one in found]
         if self.prediction.verdict == "fits" or any(one["verdict"] == "fits" for one in alone):
             return alone
+        # One that saves nothing alone may save with others: checkpointing, where the optimizer's step is the peak.
         order = sorted(
-            found, key=lambda pair: (pair[0].is_last_resort, pair[1]["extra_flops"] > 0.01, -pair[1]["saved_bytes"])
+            ((change, one) for change, one in tried if one is not None),
+            key=lambda pair: (pair[1]["extra_flops"] > 0.01, -pair[1]["saved_bytes"]),
         )
-        taken: list[Change] = []
-        for change, _ in order:
+        plain = [change for change, _ in order if not change.is_last_resort]
+        together = self._combined([], plain)
+        if together is not None:
+            return [together, *alone]
+        starts = [[change] for change, one in tried if one is not None and change.is_last_resort]
+        combined = (self._combined(start, plain) for start in starts)
+        return [*(one for one in combined if one is not None), *alone]
+
+    def _combined(self, first: list[Change], others: Sequence[Change]) -> Remedy | None:
+        """`first` with as many of the others, in order, as it takes to fit, less those that turn out not to be needed;
+        None if all together are not enough."""
+        taken, least = list(first), self.prediction.used_bytes
+        for change in others:
             if change.kind and any(other.kind == change.kind for other in taken):
                 continue
+            together = self._remedy([*taken, change])
+            if together is None or together["used_bytes"] >= least:
+                continue
             taken.append(change)
-            together = self._remedy(taken)
-            if together is not None and together["verdict"] == "fits":
+            least = together["used_bytes"]
+            if together["verdict"] == "fits":
                 for spare in taken[-2::-1]:
-                    fewer = self._remedy([other for other in taken if other is not spare])
-                    if fewer is not None and fewer["verdict"] == "fits":
-                        taken, together = [other for other in taken if other is not spare], fewer
-                return [together, *alone]
-        return alone
+                    fewer = [other for other in taken if other is not spare]
+                    without = self._remedy(fewer)
+                    if without is not None and without["verdict"] == "fits":
+                        taken, together = fewer, without
+                return together
+        return None
 
     def _remedy(self, changes: Sequence[Change]) -> Remedy | None:
         """The run with these changes; None where the model does not run so."""

@@ -33,6 +33,7 @@ from torchgauge.facts.language import (
 from torchgauge.facts.plausibility import NEAR_THE_ROOF, ROOF_BOUNDS, within_roof
 from torchgauge.facts.schema import conform
 from torchgauge.isolation import is_isolated
+from torchgauge.predict.weight_types import WEIGHT_BITS, check_weights_dtype
 from torchgauge.progress import stage
 from torchgauge.report.llm import LlmReport, without_modules
 from torchgauge.report.table_rows import frame
@@ -45,14 +46,6 @@ if TYPE_CHECKING:
     from torchgauge.hardware.devices import Roof
     from torchgauge.predict.language.passes import Point
 
-# Bits per weight as they are stored, scales and zero points included.
-WEIGHT_BITS: dict[str, float] = {
-    "fp32": 32, "bf16": 16, "fp16": 16, "int8": 8 + 16 / 4096,  # a scale for each row of some thousand weights
-    "fp8": 8 + 32 / 128**2,  # a float32 scale for each block of 128 by 128, as DeepSeek V3 has it
-    "int4": 4 + (16 + 4) / 128,  # groups of 128: a 16-bit scale and a 4-bit zero point, as GPTQ and AWQ store them
-    "nf4": 4 + 8 / 64 + 32 / (64 * 256),  # bitsandbytes with its scales quantized again
-    "mxfp4": 4 + 8 / 32, "nvfp4": 4 + 8 / 16,
-}  # fmt: skip
 CACHE_BITS = {"fp32": 32, "bf16": 16, "fp16": 16, "fp8": 8, "int8": 8, "int4": 4.5}
 CONCURRENT = (1, 8, 64)
 _DEFAULT_LORA = (16, "*")
@@ -228,8 +221,7 @@ def llm(
         require_isolated(target, allow_pickle=allow_pickle)
     if execution not in EXECUTIONS:
         raise UsageError(f"no execution '{execution}'; one of: {', '.join(EXECUTIONS)}")
-    if weights_dtype is not None and weights_dtype not in WEIGHT_BITS:
-        raise UsageError(f"no weights dtype '{weights_dtype}'; one of: {', '.join(WEIGHT_BITS)}")
+    check_weights_dtype(weights_dtype)
     if cache_dtype is not None and cache_dtype not in CACHE_BITS:
         raise UsageError(f"no cache dtype '{cache_dtype}'; one of: {', '.join(CACHE_BITS)}")
     if page_size < 1:

@@ -14,6 +14,7 @@ from torchgauge.analysis.isolated import needs_isolation, read_data
 from torchgauge.analysis.options import chosen_dtype, stored_path, unwrapped
 from torchgauge.errors import ForwardError, InputError, TorchgaugeError, UsageError, errors_as_torchgauge
 from torchgauge.isolation import is_isolated
+from torchgauge.predict.weight_types import check_weights_dtype, is_quantized
 from torchgauge.progress import stage
 from torchgauge.source import attribute_of
 
@@ -54,6 +55,7 @@ class RunOptions:
     accumulate: int = 1
     frozen: str | Sequence[str] = ()
     lora: str | tuple[int, str] | None = None
+    weights_dtype: str | None = None
     channels_last: bool = False
     torch_version: str | None = None
     code: Any = None
@@ -66,6 +68,11 @@ class RunOptions:
         if self.accumulate < 1:
             raise UsageError("accumulate must be at least 1")
         self.setting()  # refused before the model is read
+        if self.weights_dtype is not None:
+            if not is_quantized(self.weights_dtype):
+                raise UsageError(f"weights in {self.weights_dtype} are parameters of that type: give dtype instead")
+            if self.mode == "train" and self.lora is None and not self.frozen:
+                raise UsageError(f"weights in {self.weights_dtype} cannot be trained: train adapters, with lora")
 
     def setting(self) -> Setting:
         from torchgauge.predict.devices import find_device
@@ -85,6 +92,7 @@ class RunOptions:
             checkpoint=None if self.checkpoint == "none" else self.checkpoint,
             frozen=(self.frozen,) if isinstance(self.frozen, str) else tuple(self.frozen),
             lora=as_lora(self.lora),
+            weights_dtype=check_weights_dtype(self.weights_dtype),
             channels_last=self.channels_last,
             loss=self.loss,
         )

@@ -100,6 +100,8 @@ def is_composite(func: Op) -> bool:
     composite = torch._C.DispatchKey.CompositeImplicitAutograd
     if not isinstance(func, torch._ops.OpOverload) or not torch._C._dispatch_has_kernel(func.name()):
         return False  # `prim::device` and similar ops are not in the dispatcher
+    if torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CPU"):
+        return False  # its parts are only for other devices, as those of the gradients of SiLU and Mish
     return func._can_decompose() and composite not in func.py_kernels
 
 

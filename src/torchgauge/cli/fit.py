@@ -7,7 +7,13 @@ import sys
 from contextlib import redirect_stdout
 
 from torchgauge.cli.output import check_outputs, deliver_prediction
-from torchgauge.cli.target_options import add_target_options, positive, target_arguments, target_reader
+from torchgauge.cli.target_options import (
+    add_target_options,
+    add_weights_dtype,
+    positive,
+    target_arguments,
+    target_reader,
+)
 from torchgauge.errors import UsageError
 from torchgauge.report.registry import FIT
 
@@ -51,6 +57,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--lora", metavar="RANK:PATTERN", help="LoRA adapters on linear layers, such as 8:*q_proj.weight"
     )
+    add_weights_dtype(group)
     group.add_argument("--channels-last", action="store_true", help="inputs and weights in channels-last memory format")
     group.add_argument(
         "--expandable-segments", action="store_true", help="expandable_segments:True of PYTORCH_CUDA_ALLOC_CONF"

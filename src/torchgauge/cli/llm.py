@@ -7,7 +7,7 @@ import sys
 from contextlib import redirect_stdout
 
 from torchgauge.cli.output import check_outputs, deliver_prediction, show_progress
-from torchgauge.cli.target_options import named_arguments, positive, target_reader
+from torchgauge.cli.target_options import add_weights_dtype, named_arguments, positive, target_reader
 from torchgauge.progress import import_torch
 from torchgauge.report.registry import LLM
 from torchgauge.units import parse_sizes
@@ -46,9 +46,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         default="eager",
         help="graph: a CUDA graph; compiled: torch.compile with Inductor (default: eager)",
     )
-    group.add_argument(
-        "--weights-dtype", metavar="T", help="store the matrices of the layers as bf16, fp8, int8, int4, …"
-    )
+    add_weights_dtype(group)
     group.add_argument("--cache-dtype", metavar="T", help="store the cache as bf16, fp8, int8 or int4")
     group.add_argument("--adapter", metavar="lora[:RANK[:PATTERN]]", help="add LoRA adapters, not merged")
     group.add_argument(

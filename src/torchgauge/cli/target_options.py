@@ -132,6 +132,12 @@ def add_measuring_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_weights_dtype(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
+        "--weights-dtype", metavar="T", help="store the matrices of the layers as bf16, fp8, int8, int4, nf4, …"
+    )
+
+
 def add_prediction_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument_group("prediction").add_argument(
         "--on",

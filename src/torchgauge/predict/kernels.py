@@ -311,6 +311,13 @@ def cross_entropy(
     return functional.nll_loss(logs.float(), target, *args, **kwargs)
 
 
+@handles("group_norm")
+def group_norm(mode: CudaKernels, func: Function, input: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+    """Its kernels read the channels first, in order: another input is copied (aten/src/ATen/native/group_norm.cpp)."""
+    found: torch.Tensor = func(input.contiguous(), *args, **kwargs)
+    return found
+
+
 @handles("rms_norm")
 def rms_norm(
     mode: CudaKernels,

@@ -42,6 +42,7 @@ from torchgauge.predict.convolutions import Workspace
 from torchgauge.predict.devices import Chip
 from torchgauge.predict.kernels import CudaKernels, Library
 from torchgauge.predict.optimizers import MakeOptimizer
+from torchgauge.predict.weight_types import WEIGHT_BITS
 from torchgauge.predict.workspaces import CUBLAS_LT_BYTES, EARLY, TEMPORARIES, OpArguments, Phases, Recurrent
 from torchgauge.registry import Registry, collector_paused
 from torchgauge.source import Candidate
@@ -63,6 +64,7 @@ class Setting:
     checkpoint: str | None = None
     frozen: Sequence[str] = ()
     lora: tuple[int, str] | None = None
+    weights_dtype: str | None = None  # of the matrices of layers, in fewer than 16 bits
     channels_last: bool = False
     loss: Callable[..., torch.Tensor] | None = None
     captured: bool = False
@@ -497,6 +499,8 @@ def _on_fakes(model: nn.Module, candidate: Candidate, setting: Setting, leftover
     with prepared(model, train=setting.train, copier=copier) as twin:
         if setting.lora is not None:
             add_adapters(twin, *setting.lora)
+        if setting.weights_dtype is not None:
+            store_weights(twin, WEIGHT_BITS[setting.weights_dtype])
         paths = ModulePaths(twin)
         recorder = StepRecorder(paths, train=setting.train, original_of=copier.original_of)
         mode = CudaKernels(setting.library, setting.amp)
@@ -542,7 +546,7 @@ def _on_fakes(model: nn.Module, candidate: Candidate, setting: Setting, leftover
 # Layers that call none of the functions that `CudaKernels` replaces.
 _UNHANDLED = frozenset((
     nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.LayerNorm,
-    nn.GroupNorm, nn.Embedding, nn.ReLU, nn.ReLU6, nn.GELU, nn.SiLU, nn.Hardswish, nn.Hardsigmoid, nn.Sigmoid, nn.Tanh,
+    nn.Embedding, nn.ReLU, nn.ReLU6, nn.GELU, nn.SiLU, nn.Hardswish, nn.Hardsigmoid, nn.Sigmoid, nn.Tanh,
     nn.LeakyReLU, nn.ELU, nn.MaxPool2d, nn.AvgPool2d, nn.AdaptiveAvgPool2d, nn.Identity,
 ))  # fmt: skip
 
@@ -860,6 +864,54 @@ def add_adapters(model: nn.Module, rank: int, pattern: str) -> None:
     for path, module in chosen:
         parent, _, name = path.rpartition(".")
         setattr(model.get_submodule(parent), name, _Adapted(module, rank))
+
+
+class _Stored(nn.Module):
+    """A linear layer whose weight is stored in few bits and not trained. It is restored for each product, as
+    bitsandbytes and torchao do."""
+
+    def __init__(self, base: nn.Linear, bits: float) -> None:
+        super().__init__()
+        self.out_features = base.out_features
+        nbytes = math.ceil(base.weight.numel() * bits / 8)
+        self.weight = nn.Parameter(torch.empty(nbytes, dtype=torch.uint8, device="meta"), requires_grad=False)
+        self.bias = base.bias
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        apply: Callable[..., torch.Tensor] = _Restored.apply
+        made = apply(x, self.weight, self.out_features)
+        return made if self.bias is None else made + self.bias
+
+
+class _Restored(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, stored: torch.Tensor, width: int) -> torch.Tensor:
+        ctx.save_for_backward(stored)
+        ctx.shape = width, x.shape[-1]
+        return nn.functional.linear(x, x.new_empty(ctx.shape))
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        return gradients[0] @ gradients[0].new_empty(ctx.shape), None, None
+
+
+def store_weights(model: nn.Module, bits: float) -> None:
+    """Store the matrices of linear layers in blocks that repeat; adapters, embeddings and heads stay as they are."""
+    chosen = {
+        id(layer)
+        for holder in model.modules()
+        if isinstance(holder, nn.ModuleList | nn.Sequential) and len({type(child) for child in holder}) < len(holder)
+        for layer in holder.modules()
+    }
+    layers = [
+        (path, layer) for path, layer in model.named_modules() if type(layer) is nn.Linear and id(layer) in chosen
+    ]
+    if not layers:
+        raise InputError("no linear layer in blocks that repeat: there are no weights to store in another type")
+    for path, layer in layers:
+        parent, _, name = path.rpartition(".")
+        if not name.startswith("lora_"):
+            setattr(model.get_submodule(parent), name, _Stored(layer, bits))
 
 
 def repeated_blocks(model: nn.Module) -> list[nn.Module]:

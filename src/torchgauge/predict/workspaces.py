@@ -16,6 +16,7 @@ import torch
 from torchgauge.capture.fake_tensor import FakeTensor, Spec
 from torchgauge.capture.op_call import FakeCall
 from torchgauge.capture.structure import map_tensors
+from torchgauge.facts.tensor import is_contiguous
 from torchgauge.predict.convolutions import Convolution, Workspace, workspace
 from torchgauge.predict.devices import Chip
 from torchgauge.registry import Registry
@@ -338,8 +339,30 @@ def _copied(arguments: OpArguments, chip: Chip) -> list[int]:
     return [math.prod(data.shape) * data.dtype.itemsize] if arguments.flag("batch_first") else []
 
 
+# Arguments that a kernel reads in order: a tensor that is not contiguous is copied first (`expect_contiguous` and
+# `contiguous` in aten/src/ATen/native/cuda/layer_norm_kernel.cu, SoftMax.cu, Embedding.cu).
+_READ_IN_ORDER = {
+    "aten::native_layer_norm": ("input",), "aten::native_layer_norm_backward": ("grad_out", "input"),
+    "aten::_fused_rms_norm": ("input",), "aten::_fused_rms_norm_backward": ("grad_out", "input"),
+    "aten::_softmax": ("self",), "aten::_softmax_backward_data": ("grad_output", "output"),
+    "aten::_log_softmax": ("self",), "aten::_log_softmax_backward_data": ("grad_output", "output"),
+    "aten::embedding_dense_backward": ("grad_output",),
+}  # fmt: skip
+
+
+def _ordered_copies(names: Sequence[str]) -> Callable[[OpArguments, Chip], list[int]]:
+    def copies(arguments: OpArguments, chip: Chip) -> list[int]:
+        given = (arguments.tensor(name) for name in names)
+        return [
+            math.prod(spec.shape) * spec.dtype.itemsize for spec in given if not is_contiguous(spec.shape, spec.stride)
+        ]
+
+    return copies
+
+
 # Bytes that an op allocates before its results.
 EARLY: dict[str, Callable[[OpArguments, Chip], list[int]]] = {
+    **{op: _ordered_copies(names) for op, names in _READ_IN_ORDER.items()},
     "aten::_cudnn_rnn": _copied,
     # The gradient of the output as well.
     "aten::_cudnn_rnn_backward": lambda arguments, chip: 2 * _copied(arguments, chip),
