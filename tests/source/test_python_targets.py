@@ -140,8 +140,8 @@ def test_an_installed_module_is_found() -> None:
         ("build_wide", r"needs arguments \(width\)"),
         ("forgets", "returned an object of type dict"),
         ("number", "is of type int: neither a model nor code"),
-        ("breaks", "failed while it built the model (line 39): KeyError: 'no such layer'"),
-        ("leaves", "failed while it built the model (line 42): SystemExit: 3"),
+        ("breaks", r"failed while it built the model \(line 39\): KeyError: 'no such layer'"),
+        ("leaves", r"failed while it built the model \(line 42\): SystemExit: 3"),
     ],
 )
 def test_a_name_that_gives_no_model_is_a_target_error(file: Path, name: str, message: str) -> None:

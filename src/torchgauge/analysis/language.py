@@ -32,6 +32,7 @@ from torchgauge.facts.schema import conform
 from torchgauge.isolation import is_isolated
 from torchgauge.progress import stage
 from torchgauge.report.llm import LlmReport, without_modules
+from torchgauge.report.predictions import render_fragment
 from torchgauge.report.table_rows import frame
 from torchgauge.units import parse_sizes
 
@@ -704,6 +705,9 @@ class Llm:
 
     def __str__(self) -> str:
         return str(LlmReport(self.to_dict()))
+
+    def _repr_html_(self) -> str:
+        return render_fragment(LlmReport(self.to_dict()))
 
 
 # Guesses of a line before the range is halved.
