@@ -58,12 +58,16 @@ class InputError(TorchgaugeError):
 
 class ForwardError(TorchgaugeError):
     """The model failed while it ran; `module` is the path of the innermost module that was running. If a
-    layer got an input of the wrong size, `misfit` has the expected and the actual size."""
+    layer got an input of the wrong size, `misfit` has the expected and the actual size. `is_in_code`: the code is
+    wrong, whatever the input."""
 
-    def __init__(self, message: str, *more: str, module: str = "", misfit: Any = None) -> None:
+    def __init__(
+        self, message: str, *more: str, module: str = "", misfit: Any = None, is_in_code: bool = False
+    ) -> None:
         super().__init__(message, *more)
         self.module = module
         self.misfit = misfit
+        self.is_in_code = is_in_code
 
 
 class FormatError(TorchgaugeError):

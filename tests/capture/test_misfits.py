@@ -115,3 +115,101 @@ def test_the_model_is_left_unchanged() -> None:
     failure(model, 1, 1, 32, 32)
     assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
     assert model.training
+
+
+class OnCuda(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.a = nn.Conv2d(3, 8, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.as_tensor(self.a(x)) + torch.zeros(1).cuda()
+
+
+class Misspelt(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b = nn.Conv2d(3, 8, 3), nn.ReLU()
+
+    def foward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.as_tensor(self.a(x))
+
+
+class Holds(nn.Module):
+    """A module without a forward inside one that has one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = Misspelt()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.as_tensor(self.inner(x))
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there it is no mistake")
+@pytest.mark.parametrize("shape", [(), (1, 3, 8, 8)])
+def test_a_move_to_cuda_is_a_fault_of_the_code_with_its_line(shape: tuple[int, ...]) -> None:
+    with pytest.raises(ForwardError) as caught:
+        tg.analyze(OnCuda(), shape or None, advice=False)
+
+    line = OnCuda.forward.__code__.co_firstlineno + 1
+    assert str(caught.value).startswith(f"test_misfits.py:{line} (`return torch.as_tensor(self.a(x)) + ")
+    assert "moves a tensor to a CUDA device in forward()" in str(caught.value)
+    assert "--input" not in str(caught.value)
+
+
+@pytest.mark.parametrize("model", [Misspelt(), Holds()], ids=["itself", "inside"])
+@pytest.mark.parametrize("shape", [(), (1, 3, 8, 8)])
+def test_a_module_without_a_forward_is_named_with_the_method_that_was_meant(
+    model: nn.Module, shape: tuple[int, ...]
+) -> None:
+    with pytest.raises(ForwardError) as caught:
+        tg.analyze(model, shape or None, advice=False)
+
+    assert str(caught.value).startswith("Misspelt (test_misfits.py:")
+    assert str(caught.value).endswith("has no forward(); did you mean 'foward'?")
+
+
+class FixedBatch(nn.Module):
+    def __init__(self, rows: int) -> None:
+        super().__init__()
+        self.rows, self.a, self.fc = rows, nn.Conv2d(3, 8, 3, stride=2, padding=1), nn.Linear(2048, 10)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.a(x)
+        x = x.view(self.rows, -1)
+        return torch.as_tensor(self.fc(x))
+
+
+def test_a_size_that_fits_only_as_the_batch_is_folded_into_it_is_refused_with_the_line() -> None:
+    with pytest.raises(ForwardError) as caught:
+        tg.analyze(FixedBatch(64), advice=False)
+
+    line = FixedBatch.forward.__code__.co_firstlineno + 2
+    assert str(caught.value).startswith(f"test_misfits.py:{line} turns a batch of 1 into one of 64 (1×8×")
+    assert "fc takes 2048 features, so no input size can be inferred" in str(caught.value)
+
+
+def test_a_batch_that_the_code_fixes_runs_where_it_is_given() -> None:
+    found = tg.analyze(FixedBatch(64), batch=64, advice=False)
+
+    assert found.modules[0].output_shapes == [[64, 10]]
+
+
+class Frames(nn.Module):
+    """Frames are folded into the batch, for a batch of any size."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.fc = nn.Conv2d(3, 8, 3, stride=2, padding=1), nn.Linear(2304, 10)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.a(x)
+        return torch.as_tensor(self.fc(x.reshape(x.shape[0] * 2, -1)))
+
+
+def test_a_batch_that_grows_with_its_samples_is_inferred() -> None:
+    found = tg.analyze(Frames(), advice=False)
+
+    assert found.capture.inputs[0].inferred is not None
+    assert "found by trying" in found.capture.inputs[0].inferred

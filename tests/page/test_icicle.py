@@ -6,8 +6,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+import torch
+from torch import nn
 
-from tests.page.conftest import OpenPage
+import torchgauge as tg
+from tests.page.conftest import OpenPage, wait_until
 from tests.page.large_sample import LARGE_BLOCKS
 from tests.report.energy_sample import estimated_energy
 from tests.report.sample import sample_view
@@ -152,6 +155,53 @@ def test_thousands_of_siblings_are_shown_as_groups(open_page: OpenPage, large_pa
     assert shown[-1] == "4875 … 4999"
     sums = "(() => { const t = tg.groupedTree(tg.modules); return t.children(0).map((n) => t.value(n, 'params')); })()"
     assert sum(page.evaluate(sums)) == sum(2 * (block + 1) for block in range(LARGE_BLOCKS))
+
+
+class Blocks(nn.Module):
+    """More equal blocks than a map can name, and one that is not equal."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 8)) for _ in range(80))
+        self.layers.append(nn.Linear(8, 8))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for layer in self.layers:
+            x = layer(x)
+        return x
+
+
+def test_eighty_equal_blocks_are_one_with_the_children_of_all(open_page: OpenPage) -> None:
+    found = tg.analyze(Blocks(), (1, 8), advice=False)
+    page = open_page(found)
+    open_map(page)
+    tree = page.evaluate("""(() => {
+      const t = tg.groupedTree(tg.modules);
+      const shown = (node) => [t.name(node), t.type(node), t.value(node, "macs"), t.children(node).map(shown)];
+      return shown(t.children(0)[0]);
+    })()""")
+
+    blocks, last = tree[3]
+    assert (blocks[0], blocks[2]) == ("0–79 ×80", 80 * 128)
+    assert [(name, kind, macs) for name, kind, macs, _ in blocks[3]] == [
+        ("0 ×80", "Linear", 80 * 64),
+        ("1 ×80", "ReLU", 0),
+        ("2 ×80", "Linear", 80 * 64),
+    ]
+    assert last[0] == "80"
+    assert tree[2] == found.totals.macs
+
+
+def test_the_browsers_search_finds_a_module_that_is_not_drawn(open_page: OpenPage) -> None:
+    page = open_page(tg.analyze(Blocks(), (1, 8), advice=False), is_drawn=False)
+    path = "layers.77.2"
+    place = page.locator(".findable div", has_text=path).first
+    assert place.get_attribute("hidden") == "until-found"
+    assert page.locator("#modules .grid-row", has_text="77").count() == 0
+
+    place.dispatch_event("beforematch", {"bubbles": True})
+    wait_until(page, "() => document.querySelector('#modules .is-selected') !== null")
+    assert page.evaluate("tg.selection.get()") == path
 
 
 def test_the_map_of_a_file_without_code_has_its_parameters(open_page: OpenPage) -> None:

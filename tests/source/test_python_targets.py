@@ -148,8 +148,8 @@ def test_an_installed_module_is_found() -> None:
         ("build_wide", r"needs arguments \(width\)"),
         ("forgets", "returned an object of type dict"),
         ("number", "is of type int: neither a model nor code"),
-        ("breaks", "failed while it built the model: KeyError: 'no such layer'"),
-        ("leaves", "failed while it built the model: SystemExit: 3"),
+        ("breaks", r"failed while it built the model \(line 39\): KeyError: 'no such layer'"),
+        ("leaves", r"failed while it built the model \(line 42\): SystemExit: 3"),
     ],
 )
 def test_a_name_that_gives_no_model_is_a_target_error(file: Path, name: str, message: str) -> None:
@@ -352,3 +352,38 @@ def test_a_named_module_comes_from_the_working_folder(tmp_path: Path, monkeypatc
     model: Any = resolve("named_twice:net").runnable
     sys.modules.pop("named_twice")
     assert model.in_features == 2
+
+
+SCRIPT = """
+import argparse
+from torch import nn
+parser = argparse.ArgumentParser()
+parser.add_argument("--width", type=int, {option})
+args = parser.parse_args()
+net = nn.Linear(2, args.width)
+"""
+
+
+def test_a_script_that_needs_arguments_is_told_to_keep_them_out_of_the_import(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(SCRIPT.format(option="required=True"))
+    with pytest.raises(TargetError, match=r"was loaded \(line 6\): it parses the command line"):
+        resolve(f"{tmp_path}/train.py:net")
+
+
+def test_a_script_whose_arguments_have_defaults_gets_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    arguments = ["torchgauge", "train.py:net", "--json"]
+    monkeypatch.setattr(sys, "argv", arguments)
+    (tmp_path / "train.py").write_text(SCRIPT.format(option="default=5"))
+    model: Any = resolve(f"{tmp_path}/train.py:net").runnable
+
+    assert model.out_features == 5
+    assert sys.argv is arguments
+
+
+@pytest.mark.parametrize("body", ["self.a = nn.Linear(2, 2)", "self.width = 3"])
+def test_a_constructor_without_the_call_of_its_base_is_named_as_that(body: str, tmp_path: Path) -> None:
+    code = f"from torch import nn\nclass Net(nn.Module):\n    def __init__(self):\n        {body}\n"
+    (tmp_path / "net.py").write_text(code)
+    with pytest.raises(TargetError, match=r"__init__\(\) must call super\(\).__init__\(\) before") as caught:
+        resolve(f"{tmp_path}/net.py:Net")
+    assert ("(line 4)" in str(caught.value)) == ("nn" in body)

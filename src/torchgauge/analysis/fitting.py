@@ -15,6 +15,7 @@ from torchgauge.errors import ForwardError, InputError, UsageError
 from torchgauge.facts import FitFacts, Remedy, Suggestions, fit_row
 from torchgauge.facts.schema import Rule, conform, read_records
 from torchgauge.report.fit import FitReport
+from torchgauge.report.predictions import render_fragment
 from torchgauge.report.table_rows import frame
 from torchgauge.source import attribute_of
 from torchgauge.units import parse_sizes
@@ -197,6 +198,9 @@ class Fit(FitFacts):
     def __str__(self) -> str:
         return str(Fits([self]))
 
+    def _repr_html_(self) -> str:
+        return Fits([self])._repr_html_()
+
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a report; the suffix names the format."""
         Fits([self]).save(path)
@@ -221,6 +225,9 @@ class Fits(list[Fit]):
 
     def __str__(self) -> str:
         return str(self.report(remedies=False))
+
+    def _repr_html_(self) -> str:
+        return render_fragment(self.report(remedies=False))
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a report; the suffix names the format."""

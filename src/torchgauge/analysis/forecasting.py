@@ -28,6 +28,7 @@ from torchgauge.facts import (
 from torchgauge.facts.schema import read_records
 from torchgauge.registry import collector_paused
 from torchgauge.report.forecast import ForecastReport
+from torchgauge.report.predictions import render_fragment
 from torchgauge.report.table_rows import frame
 from torchgauge.units import parse_sizes
 
@@ -268,6 +269,9 @@ class Forecast(ForecastFacts):
     def __str__(self) -> str:
         return str(ForecastReport([self]))
 
+    def _repr_html_(self) -> str:
+        return render_fragment(ForecastReport([self]))
+
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a report; the suffix names the format."""
         ForecastReport([self]).save(os.fspath(path))
@@ -288,6 +292,9 @@ class Forecasts(list[Forecast]):
 
     def __str__(self) -> str:
         return str(ForecastReport(self))
+
+    def _repr_html_(self) -> str:
+        return render_fragment(ForecastReport(self))
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a report; the suffix names the format."""

@@ -36,6 +36,7 @@ from torchgauge.isolation import is_isolated
 from torchgauge.predict.weight_types import WEIGHT_BITS, check_weights_dtype
 from torchgauge.progress import stage
 from torchgauge.report.llm import LlmReport, without_modules
+from torchgauge.report.predictions import render_fragment
 from torchgauge.report.table_rows import frame
 from torchgauge.units import parse_sizes
 
@@ -753,6 +754,9 @@ class Llm:
 
     def __str__(self) -> str:
         return str(LlmReport(self.to_dict()))
+
+    def _repr_html_(self) -> str:
+        return render_fragment(LlmReport(self.to_dict()))
 
 
 def _with_matrices(part: ModuleCost, share: float) -> ModuleCost:

@@ -7,11 +7,14 @@ is set, and sizes that shrink on their way through the model (pixels, samples) a
 
 from __future__ import annotations
 
+import inspect
+import linecache
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from math import prod
 
 import torch
@@ -21,7 +24,7 @@ from torchgauge import units
 from torchgauge.capture.fake_tensor import WORKS_ON_SPARSE, DataDependent
 from torchgauge.capture.recorder import Recorder, describe_call, source_line
 from torchgauge.errors import ForwardError, TorchgaugeError, first_line
-from torchgauge.facts import FOREIGN_READ, TensorSpec, tensor_specs
+from torchgauge.facts import FOREIGN_READ, OpRecord, TensorSpec, tensor_specs
 from torchgauge.source import Candidate
 from torchgauge.source.modules import attribute_of
 from torchgauge.units import format_shape
@@ -45,6 +48,9 @@ def call_model(
             # Torch has no kernel for dense tensors: those of the model are quantized, or of another kind.
             op = str(error).split("'")[1]
             raise DataDependent(op, path, "calls an op that has no fake kernel") from error
+        fault = _fault_of_code(error, recorder.failure.module if recorder.failure else model)
+        if fault is not None:
+            raise ForwardError(fault, module=path, is_in_code=True) from error
         is_sparse = recorder.has_sparse or any(spec.is_sparse for op in recorder.ops for spec in op.signature.outputs)
         if is_sparse and not is_real:
             # A fake tensor knows how many elements are stored, but C++ code takes it for a dense tensor.
@@ -67,6 +73,46 @@ def call_model(
         lead = "" if misfit is None else f"{misfit}: "
         message = f"{lead}{where} raised, given {_describe(given)}: {said}"
         raise ForwardError(message, module=path, misfit=misfit) from error
+
+
+# What torch says where there is no CUDA device.
+_NO_CUDA = ("Torch not compiled with CUDA enabled", "Found no NVIDIA driver", "No CUDA GPUs are available")
+
+
+def _fault_of_code(error: Exception, module: object) -> str | None:
+    """A mistake in the model's code that no input mends, with its line; None for other errors."""
+    if any(text in str(error) for text in _NO_CUDA):
+        place = _last_own_line(error)
+        return None if place is None else (
+            f"{place} moves a tensor to a CUDA device in forward(), and this machine has none: take the device of an "
+            "input (x.device), or make the tensor a buffer of the module"
+        )  # fmt: skip
+    if isinstance(error, NotImplementedError) and 'is missing the required "forward" function' in str(error):
+        kind = type(module)
+        file, line = _place_of_class(kind)
+        name = source_line(file, line)
+        close = get_close_matches("forward", [name for name in vars(kind) if name != "forward"], n=1)
+        meant = f"; did you mean '{close[0]}'?" if close else ""
+        return f"{kind.__name__}{f' ({name})' if name else ''} has no forward(){meant}"
+    return None
+
+
+def _last_own_line(error: BaseException) -> str | None:
+    """The innermost line of the model's code that an error came through: "net.py:9 (`x = x.cuda()`)"."""
+    for frame, line in reversed(list(traceback.walk_tb(error.__traceback__))):
+        place = source_line(frame.f_code.co_filename, line)
+        if place is not None:
+            text = linecache.getline(frame.f_code.co_filename, line).strip()
+            return f"{place} (`{text}`)" if text else place
+    return None
+
+
+def _place_of_class(kind: type) -> tuple[str, int | None]:
+    """The file and line of a class; an empty name where it has no source."""
+    try:
+        return inspect.getfile(kind), inspect.getsourcelines(kind)[1]
+    except (OSError, TypeError):
+        return "", None
 
 
 def _compares_types(error: BaseException) -> bool:
@@ -261,3 +307,23 @@ def _with_shape(candidate: Candidate, shape: tuple[int, ...]) -> Candidate:
 
 def shape_text(candidate: Candidate) -> str:
     return format_shape(_shape(candidate))
+
+
+_VIEWS = ("aten::view", "aten::reshape", "aten::_reshape_alias", "aten::_unsafe_view")
+
+
+def fixed_batch(fits: Candidate, misfit: Misfit, attempt: Trial, ops: Sequence[OpRecord]) -> str | None:
+    """The line that gives a batch another size, where an input that was found by trying fits for its own batch alone:
+    then its size follows from that line, not from the model."""
+    shape = _shape(fits)
+    if not shape or attempt(_with_shape(fits, (2 * shape[0], *shape[1:]))) is None:
+        return None
+    for op in ops:
+        if op.module == misfit.layer:
+            return None
+        signature = op.signature
+        before, after = (specs[0].shape if specs else () for specs in (signature.inputs, signature.outputs))
+        if signature.op in _VIEWS and op.source and before[:1] == shape[:1] != after[:1]:
+            shapes = f"{format_shape(before)} to {format_shape(after)}"
+            return f"{op.source} turns a batch of {before[0]} into one of {after[0]} ({shapes})"
+    return None

@@ -17,7 +17,7 @@ from torch import nn
 
 from torchgauge.capture.calls import watch_modules
 from torchgauge.capture.copier import ATOMS, Copier, TensorCopies, is_plain, sharing_memory
-from torchgauge.capture.failures import Misfit, call_model, clear_traceback, fitting_input, shape_text
+from torchgauge.capture.failures import Misfit, call_model, clear_traceback, fitting_input, fixed_batch, shape_text
 from torchgauge.capture.fake_run import FakeRun, is_wrapper, rewrapped, swap_tensors
 from torchgauge.capture.fake_tensor import DataDependent, Endless, FakeTensor, Storage, make_fake
 from torchgauge.capture.leftovers import Leftovers, Variables
@@ -104,6 +104,8 @@ def _first_that_runs(model: nn.Module, candidates: Iterable[Candidate], request:
         except ForwardError as error:
             if first is None:
                 first, given = error, candidate
+            if error.is_in_code:
+                raise
             if isinstance(error.__cause__, Endless | RecursionError):
                 break
     if first is None:
@@ -123,7 +125,15 @@ def _first_that_runs(model: nn.Module, candidates: Iterable[Candidate], request:
         if fits is not None and given.reason is not None:
             wanted = f"{first.misfit.layer} takes {first.misfit.needed} {first.misfit.unit}"
             reason = f"{shape_text(fits)}, found by trying: {wanted}"
-            return _trace(model, replace(fits, reason=reason), request)
+            found = _trace(model, replace(fits, reason=reason), request)
+            fixed = fixed_batch(fits, first.misfit, attempt, found.ops)
+            if fixed is None:
+                return found
+            raise ForwardError(
+                f"{fixed}: {wanted}, so no input size can be inferred. Keep the batch (x.flatten(1)), or give the "
+                "input with input_size=, inputs= or --input",
+                module=first.module, misfit=first.misfit,
+            ) from first  # fmt: skip
     hint = "" if fits is None else f". An input of {shape_text(fits)} fits"
     if tried == 1 and hint:
         raise ForwardError(f"{first}{hint}", module=first.module, misfit=first.misfit) from first

@@ -24,9 +24,9 @@ from torchgauge.report.model import (
     table,
     texts,
 )
-from torchgauge.report.predictions import PredictionReport
+from torchgauge.report.predictions import Answer, PredictionReport
 from torchgauge.report.registry import FIT
-from torchgauge.units import format_bytes, format_percent
+from torchgauge.units import format_bytes, format_exact, format_percent
 
 # The title of each class and its colour in the picture.
 CLASSES = {
@@ -55,6 +55,7 @@ class FitReport(PredictionReport):
 
     kind = FIT
     title = "memory"
+    picture_title = "Memory over a step"
 
     @property
     def target(self) -> str:
@@ -66,6 +67,25 @@ class FitReport(PredictionReport):
 
     def members(self) -> dict[str, object]:
         return {"fit": [fit_row(fit, suggestions) for fit, suggestions in self._pairs()]}
+
+    def answers(self) -> Iterator[Answer]:
+        for fit, suggestions in self._pairs()[:_MAX_DETAILED]:
+            sizes = "".join(f", {name} {size}" for name, size in (("batch", fit.batch), ("sequence", fit.seq)) if size)
+            free = fit.free_bytes
+            left = f"{format_bytes(free)} free" if free >= 0 else f"{format_bytes(-free)} too much"
+            note = f"{left} of {format_bytes(fit.capacity_bytes)}{sizes}"
+            yield Answer(fit.title, _WORDS[fit.verdict], note, is_alarm=fit.verdict == "does not fit")
+            span = fit.bounds["used_bytes"]
+            yield Answer(
+                f"Used on {fit.title}",
+                format_bytes(fit.used_bytes),
+                f"{format_bytes(span.low)} to {format_bytes(span.high)}",
+            )
+            if len(self.fits) == 1:
+                yield Answer("Allocated by tensors", format_bytes(fit.allocated_bytes))
+                yield Answer("Reserved by the allocator", format_bytes(fit.reserved_bytes))
+            if suggestions and suggestions["max_batch"] is not None:
+                yield Answer(f"Largest batch on {fit.title}", format_exact(suggestions["max_batch"]))
 
     def sections(self) -> list[Section]:
         """A table where there are several predictions, then each of them."""

@@ -9,12 +9,12 @@ from torchgauge.facts import ForecastFacts, forecast_row
 from torchgauge.registry import grouped
 from torchgauge.report.charts import COLOURS, WIDTH, Mark, Series, log_chart, svg_label, svg_picture
 from torchgauge.report.model import Block, Cell, Cells, Section, Table, Text, figures, more, names, notes, table
-from torchgauge.report.predictions import PredictionReport
+from torchgauge.report.predictions import Answer, PredictionReport
 from torchgauge.report.registry import FORECAST
 from torchgauge.units import format_count, format_joules, format_percent, format_seconds, format_value
 
 _FITS = {"fits": "yes", "does not fit": "no", "too close": "close"}
-_MAX_OPS, _MAX_MODULES = 10, 10
+_MAX_OPS, _MAX_MODULES, _MAX_ANSWERED = 10, 10, 8
 # Members of a forecast that are not single values; a row leaves them out.
 _NESTED = ("ops", "modules", "warnings", "sources", "per_sample")
 
@@ -25,6 +25,7 @@ class ForecastReport(PredictionReport):
 
     kind = FORECAST
     title = "time and energy"
+    picture_title = "Throughput and energy"
 
     @property
     def target(self) -> str:
@@ -50,6 +51,18 @@ class ForecastReport(PredictionReport):
             | {f"per_sample_{name}": value for name, value in one.per_sample.items()}
             for one in self.forecasts
         ]
+
+    def answers(self) -> Iterator[Answer]:
+        for row in self.forecasts[:_MAX_ANSWERED]:
+            at = f", batch {row.batch}" if row.batch else ""
+            span = f"{format_seconds(row.low_s)} to {format_seconds(row.high_s)}"
+            fits = f"; {row.fit}" if row.fit not in (None, "fits") else ""
+            yield Answer(f"{row.title}{at}", format_seconds(row.time_s), f"{span}{fits}", bool(fits))
+            if len(self.forecasts) == 1:
+                yield Answer("Throughput", f"{format_count(row.per_sample['throughput_per_s'])}/s", "samples")
+                if row.energy_j is not None:
+                    yield Answer("Energy", format_joules(row.energy_j), "of one run")
+                yield Answer("Bound", row.bound, "what most of the time goes to")
 
     def sections(self) -> list[Section]:
         """Devices and batches, then where the time goes in the first of them."""

@@ -34,7 +34,7 @@ from torchgauge.report.model import (
     table,
     texts,
 )
-from torchgauge.report.predictions import PredictionReport
+from torchgauge.report.predictions import Answer, PredictionReport
 from torchgauge.report.registry import LLM
 from torchgauge.units import (
     format_bytes,
@@ -54,7 +54,7 @@ _EXECUTED = {
     "compiled": "times with torch.compile",
 }
 _VERDICTS = {"fits": "fits", "too close": "close", "does not fit": "no"}
-_MAX_MODULES = 8
+_MAX_MODULES, _MAX_ANSWERED = 8, 4
 
 
 @dataclass(frozen=True)
@@ -63,6 +63,7 @@ class LlmReport(PredictionReport):
 
     kind = LLM
     title = "language model"
+    picture_title = "What fits, and what a token costs"
 
     @property
     def target(self) -> str:
@@ -73,6 +74,27 @@ class LlmReport(PredictionReport):
 
     def table(self) -> list[dict[str, object]]:
         return without_modules((*self.facts["prefill"], *self.facts["decode"], *self.facts["speed"]))
+
+    def answers(self) -> Iterator[Answer]:
+        one, model = self.facts, self.facts["model"]
+        active = model["active_params"]
+        share = f"{format_count(active)} active per token" if active < model["params"] else model["type"]
+        yield Answer("Parameters", format_count(model["params"]), share)
+        yield Answer("Weights", format_bytes(model["weights_bytes"]), one["weights_dtype"] or "")
+        cached = next((row for row in one["cache"] if row["tokens"] == one["context"]), None)
+        if cached is not None:
+            yield Answer("Cache", format_bytes(cached["bytes"]), f"one sequence of {one['context']:,} tokens")
+        for device in one["devices"]:
+            longest, count = device["longest_context"], device["most_sequences"]
+            most = f"{count:,} sequences of {one['context']:,} tokens at once" if count else ""
+            value = f"{longest:,} tokens" if longest else "does not fit"
+            yield Answer(f"Longest context on {device['device']}", value, most, is_alarm=not longest)
+        room = {(row["device"], row["context"], row["concurrent"]): row["verdict"] for row in one["fits"]}
+        timed = [row for row in one["speed"] if row["tokens_per_s"]]
+        held = [row for row in timed if room.get((row["device"] or "", row["tokens"], row["batch"])) != "does not fit"]
+        for row in held[:_MAX_ANSWERED]:
+            note = f"{row['kind']} at {row['tokens']:,} tokens, batch {row['batch']:,}"
+            yield Answer(f"Tokens/s on {row['device']}", format_count(row["tokens_per_s"]), note)
 
     def sections(self) -> list[Section]:
         one = self.facts

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
+from torchgauge import __version__
 from torchgauge.facts import Row
 from torchgauge.report.escape import html_text, json_value
 from torchgauge.report.layout import PLAIN_WIDTH, Line
@@ -17,12 +19,22 @@ from torchgauge.report.saving import write_whole
 from torchgauge.report.table_rows import rows_to_csv
 
 
+class Answer(NamedTuple):
+    """A figure that stands first on the page; `is_alarm` for a no."""
+
+    label: str
+    value: str
+    note: str = ""
+    is_alarm: bool = False
+
+
 class PredictionReport(ABC):
     """The result of one of the commands. `kind` names its formats (`registry.OTHERS`); `title` is the heading of the
-    page, after the target's name."""
+    page, after the target's name; `picture_title` is that of the picture."""
 
     kind: ClassVar[str]
     title: ClassVar[str]
+    picture_title: ClassVar[str]
 
     @property
     @abstractmethod
@@ -36,6 +48,10 @@ class PredictionReport(ABC):
     def sections(self) -> list[Section]: ...
 
     @abstractmethod
+    def answers(self) -> Iterator[Answer]:
+        """What a reader asks for first."""
+
+    @abstractmethod
     def picture(self) -> str:
         """SVG."""
 
@@ -44,8 +60,6 @@ class PredictionReport(ABC):
         return []
 
     def document(self) -> dict[str, object]:
-        from torchgauge import __version__
-
         return {"schema_version": 1, "tool": {"name": "torchgauge", "version": __version__}, **self.members()}
 
     def render(self, path: str | Path) -> str:
@@ -78,23 +92,44 @@ def render_picture(report: PredictionReport) -> str:
     return report.picture()
 
 
-# Tables and pictures that are wider than a narrow screen scroll by themselves; the page does not.
-_PAGE_STYLE = (
-    "body{font:15px/1.5 system-ui,sans-serif;max-width:75em;margin:2em auto;padding:0 1em}h1{font-size:1.6em}"
-    "b{display:block;margin-top:1.6em;font-size:1.1em}table{display:block;overflow-x:auto;max-width:100%}td{white-space:nowrap}"
-    ".wide{overflow-x:auto}.wide svg{width:100%;min-width:42em}pre{overflow-x:auto}"
-)
-
-
 def render_page(report: PredictionReport) -> str:
-    """One file that works offline: the picture and the sections."""
+    """One file that works offline, made like the page of an analysis: the answers, the picture, the sections."""
+    from torchgauge.report.page.assemble import assemble
+    from torchgauge.report.page.payload import plain, section_data
+
+    payload = {
+        "overview": {
+            "name": report.target,
+            "kind": report.title,
+            "run": "predicted",
+            "facts": [],
+            "cards": [
+                {"label": label, "value": value, "note": note, "kind": "alarm" if is_alarm else "static"}
+                for label, value, note, is_alarm in report.answers()
+            ],
+            "warnings": [],
+            "created": datetime.now(UTC).isoformat(timespec="seconds"),
+            "version": __version__,
+        },
+        "picture": report.picture_title,
+        "sections": [
+            section_data(section) | {"title": _without_target(section.title, report.target)}
+            for section in report.sections()
+        ],
+    }
+    title = f"{report.target}: {report.title}"
+    data = {name: plain(part) for name, part in payload.items()}
+    return assemble(title, data, ("overview", "prediction"), report.picture())
+
+
+def _without_target(title: str, target: str) -> str:
+    """The title of a section for a page whose heading is the target."""
+    short = title.removeprefix(target).removeprefix(":").strip().removeprefix("on ")
+    return short[:1].upper() + short[1:] if short else title
+
+
+def render_fragment(report: PredictionReport) -> str:
+    """What a notebook shows."""
     from torchgauge.report.formats.notebook import write_sections
 
-    title = html_text(f"{report.target}: {report.title}")
-    return (
-        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        '<meta name="color-scheme" content="light dark">'
-        f'<style>{_PAGE_STYLE}</style></head><body><h1>{title}</h1><div class="wide">{report.picture()}</div>'
-        f"{write_sections(report.sections(), PLAIN_WIDTH)}</body></html>\n"
-    )
+    return f"<div><b>{html_text(report.target)}</b>\n{write_sections(report.sections(), PLAIN_WIDTH)}\n</div>"

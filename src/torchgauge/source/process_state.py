@@ -102,6 +102,17 @@ def _is_imported_by(folder: Path) -> bool:
 
 
 @contextmanager
+def arguments_of(script: Path) -> Iterator[None]:
+    """In the block, the command line is that of the script without arguments: one that parses it gets its defaults."""
+    before = sys.argv
+    sys.argv = [str(script)]
+    try:
+        yield
+    finally:
+        sys.argv = before
+
+
+@contextmanager
 def pretended_absent(*packages: str) -> Iterator[None]:
     """Make packages that are not imported yet look as if they were not installed. Only for processes that end with
     their task, because a library may remember the result."""

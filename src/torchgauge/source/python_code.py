@@ -19,7 +19,7 @@ from torch import nn
 
 from torchgauge.errors import TargetError, UsageError
 from torchgauge.source.packages import torchvision_importable
-from torchgauge.source.process_state import importable, rng_untouched
+from torchgauge.source.process_state import arguments_of, importable, rng_untouched
 from torchgauge.source.target_check import did_you_mean
 
 _serial = itertools.count()
@@ -79,7 +79,8 @@ def _loaded(path: Path) -> Iterator[ModuleType]:
             # Dataclasses and pickles look their module up by name.
             sys.modules[name] = module
             try:
-                spec.loader.exec_module(module)
+                with arguments_of(path):
+                    spec.loader.exec_module(module)
             # User code: it may raise anything, and a script without a main guard may exit.
             except (Exception, SystemExit) as error:
                 del sys.modules[name]
@@ -133,7 +134,9 @@ def _build(module: ModuleType, name: str, place: str) -> nn.Module:
     try:
         model = found()
     except (Exception, SystemExit) as error:
-        raise _failed(f"'{name}' in '{place}' failed while it built the model", error) from error
+        raise _failed(f"'{name}' in '{place}' failed while it built the model", error, module.__file__) from error
+    if isinstance(model, nn.Module) and "_modules" not in vars(model):
+        raise TargetError(f"'{name}' in '{place}': {_NO_SUPER}")
     if not isinstance(model, nn.Module):
         raise TargetError(
             f"'{name}' in '{place}' returned an object of type {type(model).__name__}, not a torch.nn.Module"
@@ -150,12 +153,21 @@ def _needed_arguments(found: Any) -> list[str]:
     return [p.name for p in parameters if p.default is p.empty and p.kind not in variadic]
 
 
-def _failed(what: str, error: BaseException, path: Path | None = None) -> TargetError:
+_NO_SUPER = "__init__() must call super().__init__() before it sets attributes"
+
+
+def _failed(what: str, error: BaseException, path: str | Path | None = None) -> TargetError:
     text = str(error).strip()
-    lines = [
-        frame.lineno for frame in traceback.extract_tb(error.__traceback__) if path and frame.filename == str(path)
-    ]
+    frames = traceback.extract_tb(error.__traceback__)
+    lines = [frame.lineno for frame in frames if path and frame.filename == str(path)]
     where = f" (line {lines[-1]})" if lines else ""
+    if isinstance(error, SystemExit) and any(frame.filename.endswith("argparse.py") for frame in frames):
+        return TargetError(
+            f"{what}{where}: it parses the command line of a script. Move that below "
+            '`if __name__ == "__main__":`, so that the model can be imported'
+        )
+    if "before Module.__init__() call" in text:
+        return TargetError(f"{what}{where}: {_NO_SUPER}")
     message = f"{what}{where}: {type(error).__name__}{f': {text}' if text else ''}"
     if isinstance(error, ImportError) and "relative import" in text:
         message += (

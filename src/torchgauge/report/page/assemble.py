@@ -22,8 +22,9 @@ STYLES = ("page.css", "graph.css", "charts.css")
 _ESCAPES = str.maketrans({char: f"\\u{ord(char):04x}" for char in "<>&\u2028\u2029"})
 
 
-def assemble(title: str, payload: Mapping[str, Any], sections: Sequence[str]) -> str:
-    """The page. `sections` name the files that draw it, in order; `payload` is plain JSON data by part."""
+def assemble(title: str, payload: Mapping[str, Any], sections: Sequence[str], picture: str = "") -> str:
+    """The page. `sections` name the files that draw it, in order; `payload` is plain JSON data by part; `picture` is an
+    SVG that a section shows."""
     script = "\n".join(
         [
             *(_asset(f"kit/{name}.js") for name in KIT),
@@ -39,6 +40,7 @@ def assemble(title: str, payload: Mapping[str, Any], sections: Sequence[str]) ->
         policy=policy,
         style="\n".join(map(_asset, STYLES)),
         plain=plain_overview(payload),
+        picture=picture,
         payload=json.dumps(payload, allow_nan=False, separators=(",", ":")).translate(_ESCAPES),
         script=script,
     )

@@ -70,8 +70,10 @@
     code: ({ text }) => [tg.el("pre", {}, text)],
     chart: ({ bars }) => {
       const top = Math.max(...bars.map(([, value]) => value), 0);
-      return [tg.el("table", {}, tg.el("tbody", {}, bars.map(([label, value, text]) => tg.el("tr", {},
-        tg.el("td", {}, label), tg.el("td", {}, tg.el("meter", { min: 0, max: top || 1, value })), tg.el("td", { class: "number" }, text)))))];
+      return [tg.el("div", { class: "bars drawn" }, bars.map(([label, value, text]) => tg.el("div", { class: "bar" },
+        tg.el("span", { class: "bar-label", title: label }, label),
+        tg.el("span", { class: "track" }, tg.el("span", { class: "fill", style: { width: `${(value / (top || 1)) * 100}%`, "--paint": "var(--accent)" } })),
+        tg.el("span", { class: "number" }, text))))];
     },
   };
 

@@ -69,6 +69,18 @@
     mark(id);
   };
 
+  // Texts that the browser's own search finds, although no element shows them: `onFound(place)` brings them to the reader.
+  const MOST_FINDABLE = 5000;
+  tg.findable = (texts, onFound) => {
+    const places = texts.slice(0, MOST_FINDABLE).map((text, place) => tg.el("div", { hidden: "until-found", "data-place": String(place) }, text));
+    const box = tg.el("div", { class: "findable", "aria-hidden": "true" }, places);
+    box.addEventListener("beforematch", ({ target }) => {
+      setTimeout(() => target.setAttribute("hidden", "until-found"));
+      onFound(Number(target.dataset.place));
+    });
+    document.body.append(box);
+  };
+
   tg.drawAll = () => { for (const id of sections.keys()) draw(id); };
   // A table that is made while the page is being printed hears of it no other way.
   addEventListener("beforeprint", () => { tg.isPrinting = true; tg.drawAll(); });

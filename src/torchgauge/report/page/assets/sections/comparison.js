@@ -19,6 +19,8 @@
       const base = data.sides[0].label;
       for (const text of data.findings) element.append(tg.warn(tg.short(text, 600)));
       element.append(sideList());
+      const told = data.figures.filter((figure) => figure.changes.some((change) => change && change.verdict !== "equal" && change.text !== "=")).slice(0, 8);
+      if (told.length) element.append(tg.el("dl", { class: "cards" }, told.map(card)));
       if (data.differing) tg.drawBlocks(element, data.differing);
       element.append(tg.el("h3", {}, "Figures"), figures(), ...data.notes.map((note) => tg.note(note)));
 
@@ -27,6 +29,14 @@
           tg.el("dt", {}, tg.el("span", { class: "swatch", style: { "--paint": `var(--c${place % 10})` } }), " ", tg.el("b", {}, side.label)),
           tg.el("dd", {}, tg.name(side.name || side.kind, 160), " ", tg.el("small", {}, tg.name(side.kind, 60), ` · ${side.created.slice(0, 16).replace("T", " ")}`)),
         ]));
+      }
+
+      // What became of a figure, for each side: the values are in the note.
+      function card(figure) {
+        const others = data.sides.map((_, side) => side).filter((side) => figure.changes[side]);
+        return tg.el("div", { class: "card" }, tg.el("dt", {}, figure.title),
+          tg.el("dd", {}, others.map((side) => tg.el("span", { class: "big" }, changeMark(figure.changes[side]), " ")),
+            tg.el("small", {}, data.sides.map((side, place) => `${side.label} ${figure.texts[place]}`).join(", "))));
       }
 
       function figures() {

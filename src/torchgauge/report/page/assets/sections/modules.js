@@ -189,3 +189,10 @@ tg.section({
     }
   },
 });
+
+if (tg.part("modules")) {
+  tg.findable(tg.modules.column("path").slice(1), (place) => {
+    tg.go("modules");
+    tg.selection.set(tg.modules.get(place + 1, "path"), "find");
+  });
+}
