@@ -6,7 +6,6 @@ OLD and NEW hold `src/torchgauge`; NEW is by default the checkout that this file
 in a fresh process of one thread, in the opposite order from turn to turn. Each figure is the least of `--repeats` in a
 process, and of all turns in the table. "calls" are Python's calls under cProfile, which a busy machine does not change.
 The exit status is 1 where NEW takes more than `--limit` times OLD for the import, a static analysis or the weights.
-Figures that OLD does not have (a forecast) are shown without a ratio.
 """
 
 from __future__ import annotations
@@ -22,6 +21,8 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -79,24 +80,22 @@ def measured(parts: list[str], repeats: int) -> Iterator[tuple[str, dict[str, fl
     if "import" in parts:
         yield "import", {"wall": 1e3 * (ended[0] - began[0]), "processor": 1e3 * (ended[1] - began[1])}
     torch.set_num_threads(1)
-    from subjects import HEADLINE, of_timm
-
-    for subject in (*HEADLINE, of_timm("mobilenetv3_small_100")):
+    sys.path.append(str(HERE.parent / "benchmarks"))
+    subjects: Any = import_module("subjects")
+    for subject in (*subjects.HEADLINE, subjects.of_timm("mobilenetv3_small_100")):
         model, inputs = subject.ready()
         shown: dict[str, Any] = {"inputs": inputs, "progress": False}
         runs: dict[str, Callable[[], object]] = {
-            # Reading a total adds up the module tree; an early version looked for advice when it was first read.
-            "static": lambda shown=shown, model=model: tg.analyze(model, advice=False, **shown).totals.macs,
-            "advice": lambda shown=shown, model=model: tg.analyze(model, **shown).advice,
+            "static": partial(tg.analyze, model, advice=False, **shown),
+            "advice": partial(tg.analyze, model, **shown),
+            "forecast": partial(tg.forecast, model, on="h200", **shown),
         }
-        if hasattr(tg, "forecast"):
-            runs["forecast"] = lambda shown=shown, model=model: tg.forecast(model, on="h200", **shown)
         for part in (part for part in runs if part in parts):
             yield f"{part} {subject.name}", timed(runs[part], repeats)
     if "weights" in parts:
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder, "resnet50.pt")
-            torch.save(HEADLINE[0].ready()[0].state_dict(), path)
+            torch.save(subjects.HEADLINE[0].ready()[0].state_dict(), path)
             yield "weights resnet50", timed(lambda: tg.scan_weights(path), repeats)
 
 

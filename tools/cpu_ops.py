@@ -112,7 +112,8 @@ def convolution(draw: Draw, dims: int, kind: str) -> Drawn:
             and made < MOST_ELEMENTS
         ):
             break
-    layer = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}[dims](inside, outside, tuple(kernel), stride)
+    make: Callable[..., nn.Module] = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}[dims]
+    layer = make(inside, outside, tuple(kernel), stride)
     return layer, (torch.randn(batch, inside, *size),)
 
 
@@ -335,7 +336,8 @@ def pooled(draw: Draw, kind: str) -> Drawn:
     channels = min(draw.size(3, 256), MOST_ELEMENTS // (batch * side * side))
     x = torch.randn(batch, channels, side, side)
     width = draw.pick(2, 2, 3, 5, 8)
-    function = {"max": functional.max_pool2d, "average": functional.avg_pool2d}.get(kind)
+    pools: dict[str, Callable[..., Any]] = {"max": functional.max_pool2d, "average": functional.avg_pool2d}
+    function = pools.get(kind)
     if function is not None:
         stride = draw.pick(1, 2, width)
         return lambda x: function(x, width, stride), (x,)
@@ -474,10 +476,18 @@ def kinds() -> Iterator[tuple[str, Callable[[Draw], Drawn]]]:
     yield "linear", linear
     yield "sparse product", sparse_product
     for name, function in (*FUNCTIONS.items(), *RANDOM.items()):
-        yield f"function {name}", lambda draw, name=name, function=function: (function, (values(draw, name),))
+        yield f"function {name}", partial(applied, name=name, function=function)
     for family, make, listed in FAMILIES:
         for kind in listed.split(", "):
-            yield f"{family} {kind}", partial(make, kind=kind)
+            yield f"{family} {kind}", partial(of_kind, make, kind)
+
+
+def of_kind(make: Callable[[Draw, str], Drawn], kind: str, draw: Draw) -> Drawn:
+    return make(draw, kind)
+
+
+def applied(draw: Draw, name: str, function: Callable[..., Any]) -> Drawn:
+    return function, (values(draw, name),)
 
 
 def measured_seconds(run: Callable[[], object]) -> float:
@@ -506,7 +516,7 @@ def rows(only: str, each: int, seed: int) -> Iterator[dict[str, Any]]:
             function, inputs = make(draw)
             module = (function if isinstance(function, nn.Module) else Single(function)).eval()
             with torch.no_grad():
-                real = measured_seconds(lambda module=module, inputs=inputs: module(*inputs))
+                real = measured_seconds(partial(module, *inputs))
             try:
                 capture = tg.analyze(module, inputs=inputs, advice=False).capture
             except tg.TorchgaugeError as error:

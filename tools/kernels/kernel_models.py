@@ -14,7 +14,17 @@ from torch import Tensor, nn
 
 sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
 
-from models import BF16, FP16, NHWC, TRAIN, Configuration, Recurrent, UNet, of_timm, of_transformers
+from models import (  # type: ignore[import-not-found]
+    BF16,
+    FP16,
+    NHWC,
+    TRAIN,
+    Configuration,
+    Recurrent,
+    UNet,
+    of_timm,
+    of_transformers,
+)
 
 
 def image(batch: int, side: int = 224) -> Callable[[], dict[str, Any]]:
@@ -201,7 +211,7 @@ def collected() -> list[Configuration]:
 class Layers(nn.Module):
     """Recurrent layers alone."""
 
-    def __init__(self, kind: type[nn.RNNBase], width: int, units: int, layers: int, both: bool) -> None:
+    def __init__(self, kind: type[nn.LSTM | nn.GRU], width: int, units: int, layers: int, both: bool) -> None:
         super().__init__()
         self.layers = kind(width, units, layers, batch_first=True, bidirectional=both)
 
@@ -220,6 +230,7 @@ def recurrent_layers(count: int = 44) -> list[Configuration]:
         batch, steps = choose.choice((1, 2, 4, 8, 16, 32, 64, 128)), round(2 ** choose.uniform(4, 9))
         layers, both = choose.choice((1, 1, 2, 2, 3, 4)), choose.random() < 0.35
         for cell in (nn.LSTM, nn.GRU):
+            options: dict[str, Any]
             for options in ({}, BF16):
                 name = f"rnn {cell.__name__} {width}-{units}x{layers}{'b' if both else ''} b{batch} s{steps}"
                 one = Configuration(

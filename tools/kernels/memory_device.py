@@ -121,7 +121,7 @@ def measure_convolutions(shapes: list[list[int]], seconds: float) -> dict[str, A
                 done += 1
             except torch.OutOfMemoryError:
                 torch.cuda.empty_cache()
-            x = weight = out = grad = None
+            x = weight = out = grad = None  # type: ignore[assignment]
     return {"convolutions": watch.events(), "seconds": time.perf_counter() - started, "done": done}
 
 
@@ -140,7 +140,7 @@ LARGEST_RECURRENT = 60_000_000  # values of all layers over all steps
 
 
 def recurrent_shapes() -> list[tuple[int, ...]]:
-    shapes = [BASE]
+    shapes: list[tuple[int, ...]] = [BASE]
     for place, values in enumerate(VARIED):
         shapes += [(*base[:place], value, *base[place + 1 :]) for value in values for base in (BASE, (*BASE[:4], 2, 2))]
     chosen = random.Random(0)
@@ -218,7 +218,7 @@ def probes() -> Iterable[tuple[str, Callable[[], Any]]]:
             x = cuda(*sizes, dtype=dtype)
             made = make().to("cuda", dtype)
             if nhwc:
-                x, made = x.to(memory_format=torch.channels_last), made.to(memory_format=torch.channels_last)
+                x, made = x.to(memory_format=torch.channels_last), made.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
             return partial(made, x.requires_grad_())
 
         return prepare
