@@ -85,7 +85,7 @@ def message(kind: str, payload: bytes = b"", **facts: Any) -> bytes:
 
 
 def serve(data: bytes, limits: Limits = LIMITS) -> bytes:
-    files = _Files([])
+    files = _Files([], None)
     services = {**files.services(), "warning": _warn, **isolated._SERVICES, "row": lambda sent: None}
     reader: Any = Captured(data, limits)
     return _serve(reader, limits, "x", services)
