@@ -437,7 +437,7 @@ REVIEWED: dict[str, dict[str, str]] = {
         "hasattr(found, part)": USER,
         "import_module(module)": USER,
         "importlib.util.module_from_spec(spec)": USER,
-        "importlib.util.spec_from_file_location(name, path)": USER,
+        "importlib.util.spec_from_file_location(name, path, loader=_FromSource(name, str(path)))": USER,
     },
     "source/real_model.py": {
         "Path(file)": PLAIN_NAME,

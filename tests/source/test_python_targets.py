@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import importlib.util
 import os
 import pickle
+import py_compile
 import sys
 from pathlib import Path
 from typing import Any
@@ -387,3 +389,12 @@ def test_a_constructor_without_the_call_of_its_base_is_named_as_that(body: str, 
     with pytest.raises(TargetError, match=r"__init__\(\) must call super\(\).__init__\(\) before") as caught:
         resolve(f"{tmp_path}/net.py:Net")
     assert ("(line 4)" in str(caught.value)) == ("nn" in body)
+
+
+def test_a_file_runs_as_it_reads_whatever_was_compiled_beside_it(tmp_path: Path) -> None:
+    source, hidden = tmp_path / "net.py", tmp_path / "hidden.py"
+    source.write_text("import torch\ndef net():\n    return torch.nn.Linear(1, 1)\n")
+    hidden.write_text("raise SystemExit(77)\n")
+    unchecked = py_compile.PycInvalidationMode.UNCHECKED_HASH
+    py_compile.compile(str(hidden), importlib.util.cache_from_source(str(source)), invalidation_mode=unchecked)
+    assert isinstance(resolve(f"{source}:net").runnable, nn.Linear)

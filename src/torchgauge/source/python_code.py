@@ -11,8 +11,9 @@ import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import Any
 
 from torch import nn
@@ -57,6 +58,14 @@ def build_only_model(path: Path) -> tuple[str, nn.Module]:
         raise UsageError(f"'{path}' defines several models; give one of them:", *listed)
 
 
+class _FromSource(SourceFileLoader):
+    """What runs is the text of the file, as for a script: a `__pycache__` that came with it could hold other code."""
+
+    def get_code(self, fullname: str) -> CodeType:
+        path = self.get_filename(fullname)
+        return self.source_to_code(self.get_data(path), path)
+
+
 @contextmanager
 def _loaded(path: Path) -> Iterator[ModuleType]:
     """The module of a Python file. Its folder is importable while it is loaded and built, as for a script."""
@@ -72,7 +81,7 @@ def _loaded(path: Path) -> Iterator[ModuleType]:
     with importable(path.parent), torchvision_importable(), rng_untouched():
         try:
             name = f"torchgauge_target_{next(_serial)}_{re.sub(r'[^0-9a-zA-Z_]', '_', path.stem)}"
-            spec = importlib.util.spec_from_file_location(name, path)
+            spec = importlib.util.spec_from_file_location(name, path, loader=_FromSource(name, str(path)))
             if spec is None or spec.loader is None:
                 raise TargetError(f"'{path}' cannot be loaded as Python")
             module = importlib.util.module_from_spec(spec)
