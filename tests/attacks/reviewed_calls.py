@@ -226,7 +226,6 @@ REVIEWED: dict[str, dict[str, str]] = {
     },
     "isolation/process.py": {
         "Path(path)": USER,
-        "Path(str(message.facts['path']))": CHECKED,
         "getattr(errors, str(facts['type']), TorchgaugeError)": CHECKED,
         "os.fork()": OWN,
         "setattr(error, name, str(facts['attributes'][name]))": CHECKED,
