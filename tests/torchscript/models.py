@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import Enum
 from typing import Any, NamedTuple
 
 import torch
@@ -135,3 +136,25 @@ def figures(analysis: tg.Analysis) -> dict[str, tuple[Any, ...]]:
 
 def macs(analysis: tg.Analysis) -> dict[str, int]:
     return {row.path: row.macs for row in analysis.modules}
+
+
+class Layout(Enum):
+    FIRST = "first"
+    LAST = "last"
+
+
+class Arranged(nn.Module):
+    """Like timm's patch embeddings: what forward does depends on a member of an enum."""
+
+    def __init__(self, output: Layout) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 8)
+        self.extra = nn.Linear(8, 8)
+        self.output = output
+        self.allowed = [Layout.FIRST, Layout.LAST]
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.layer(x)
+        if self.output == Layout.LAST and self.output.name == "LAST" and self.allowed[1] != Layout.FIRST:
+            x = self.extra(x)
+        return x

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -7,7 +8,17 @@ import torch
 from torch import Tensor, nn
 
 import torchgauge as tg
-from tests.torchscript.models import Branching, Hybrid, Listed, Recurrent, Shared, figures, small_resnet
+from tests.torchscript.models import (
+    Arranged,
+    Branching,
+    Hybrid,
+    Layout,
+    Listed,
+    Recurrent,
+    Shared,
+    figures,
+    small_resnet,
+)
 
 # What torch says of nn.Transformer when it scripts it.
 pytestmark = pytest.mark.filterwarnings("ignore:'norm' was found in ScriptModule constants")
@@ -151,3 +162,53 @@ def test_a_live_scripted_model_does_not_write_files(tmp_path: Any, monkeypatch: 
     with pytest.raises(tg.ForwardError, match="aten::save"):
         tg.analyze(torch.jit.script(Saves()), input_size=(2,))
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(("output", "macs"), [(Layout.FIRST, 2 * 32), (Layout.LAST, 2 * (32 + 64))])
+def test_an_enum_of_a_file_is_compared_by_its_names(
+    output: Layout, macs: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scripted = torch.jit.script(Arranged(output))
+    assert tg.analyze(scripted, input_size=(2, 4)).totals.macs == macs
+    scripted.save(tmp_path / "model.pt")
+    # As in a process that has not scripted the class.
+    monkeypatch.setattr(torch.jit._state, "_name_to_pyclass", {})
+    assert tg.analyze(tmp_path / "model.pt", input_size=(2, 4)).totals.macs == macs
+    assert tg.analyze(tmp_path / "model.pt").totals.macs == macs // 2  # the input is found in the graph
+    assert tg.analyze(torch.jit.load(tmp_path / "model.pt"), input_size=(2, 4)).totals.macs == macs
+
+
+def test_an_enum_of_a_file_does_not_reach_a_class_of_the_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch.jit.script(Arranged(Layout.LAST)).save(tmp_path / "model.pt")
+    asked: list[str] = []
+
+    class Watched:
+        def __getattribute__(self, name: str) -> Any:
+            asked.append(name)
+            return object.__getattribute__(self, name)
+
+    name = f"__torch__.{Layout.__module__}.{Layout.__qualname__}"
+    assert name in torch.jit._state._name_to_pyclass
+    monkeypatch.setattr(torch.jit._state, "_name_to_pyclass", {name: Watched()})
+    assert tg.analyze(tmp_path / "model.pt", input_size=(2, 4)).totals.macs == 2 * (32 + 64)
+    assert asked == []
+
+
+class Weighted(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.rand(64, 64))
+        self.gain = nn.Parameter(torch.rand(64, 1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return nn.functional.linear(x, self.gain * self.weight)
+
+
+@pytest.mark.parametrize("make", [torch.jit.script, lambda model: torch.jit.trace(model, torch.ones(2, 64))])
+def test_a_weight_that_a_script_computes_in_every_call_is_advised_against(make: Any) -> None:
+    model = nn.Sequential(Weighted(), nn.Linear(64, 64)).eval()
+    found = tg.analyze(make(model), input_size=(2, 64))
+    assert found.capture.run.warnings == ()
+    assert "recomputed-weight" in {row["rule"] for row in found.advice}

@@ -125,7 +125,7 @@ class ModelInMemory:
         path, _, own = name.rpartition(".")
         try:
             owner = self._model.get_submodule(path)
-        except AttributeError:
+        except (AttributeError, RuntimeError):  # a script answers no such question
             return False
         found = owner._parameters.get(own, owner._buffers.get(own))
         if found is None or found.is_meta or found.dim() < 2:
@@ -227,7 +227,7 @@ class ModelInMemory:
 
         try:
             hooks = self._model.get_submodule(path)._forward_pre_hooks.values()
-        except AttributeError:
+        except (AttributeError, RuntimeError):  # a script module has no hooks of Python, and raises
             return None
         for hook in hooks:
             if isinstance(hook, WeightNorm):

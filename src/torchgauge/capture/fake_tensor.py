@@ -166,6 +166,12 @@ class FakeTensor(torch.Tensor):
     value: torch.Tensor | None
     replaces: type[torch.Tensor]  # the subclass of a parameter; unset for a plain one
 
+    def __new__(cls, data: torch.Tensor, requires_grad: bool = True, **_: object) -> torch.Tensor:
+        """A parameter over `data`: `type(module.weight)(data, requires_grad=…)`, as hooks that load weights write."""
+        made = data.detach().requires_grad_(requires_grad)
+        made._is_param = True  # type: ignore[attr-defined]
+        return made
+
     # Ops reach the run through the dispatch mode alone.
     __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
 

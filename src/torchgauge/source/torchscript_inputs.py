@@ -214,8 +214,10 @@ class _Walk:
 
     def _attribute(self, node: torch._C.Node) -> None:
         path, owner = self._objects.get(node.input().debugName(), ("", None))
-        name = node.s("name")
-        if owner is None or not owner.hasattr(name):
+        name, kind = node.s("name"), node.output().type()
+        # Others are not weights, and torch looks for the class of an enum in Python.
+        may_be_weight = kind.kind() in ("TensorType", "ClassType", "InterfaceType") or str(kind) == "Optional[Tensor]"
+        if owner is None or not may_be_weight or not owner.hasattr(name):
             return
         value, place = owner.getattr(name), f"{path}.{name}".lstrip(".")
         if isinstance(value, Tensor):

@@ -12,10 +12,11 @@ import torch
 
 from torchgauge.capture.recorder import Recorder
 from torchgauge.capture.script.compiler import compile_graph
-from torchgauge.capture.script.program import Block, Instance, JitObject, Step, Unsupported, Value
+from torchgauge.capture.script.program import Block, EnumClass, Instance, JitObject, Step, Unsupported, Value
 from torchgauge.capture.structure import map_tensors
 from torchgauge.errors import ForwardError
 from torchgauge.source.allowed_ops import is_foreign
+from torchgauge.source.process_state import replaced_here
 from torchgauge.source.torchscript.graphs import module_types
 
 # A second call of a module is traced into `forward1`; overloads are compiled into `forward__0`.
@@ -110,7 +111,13 @@ class ScriptInterpreter:
                 raise TypeError(f"forward needs '{argument.name}'")
             is_given = argument.name in kwargs
             arguments.append(kwargs[argument.name] if is_given else argument.default_value)
-        return self._invoke(script, "forward", tuple(arguments))
+        with replaced_here(torch.jit._state, "_get_python_class", self._python_class):
+            return self._invoke(script, "forward", tuple(arguments))
+
+    def _python_class(self, find: Callable[[str], Value], name: str) -> Value:
+        """The class of an enum. A file's names do not reach the classes of this process."""
+        found = None if self._is_foreign else find(name)
+        return EnumClass(name) if found is None else found
 
     def call_method(self, owner: JitObject, name: str, args: tuple[Value, ...]) -> Value:
         if not _FORWARD.fullmatch(name):

@@ -15,7 +15,7 @@ from functools import cache
 import torch
 
 from torchgauge.capture.fake_tensor import Endless
-from torchgauge.capture.script.program import JitObject, Run, Unsupported, Value
+from torchgauge.capture.script.program import EnumMember, JitObject, Run, Unsupported, Value
 from torchgauge.errors import ForwardError
 from torchgauge.source.allowed_ops import bounded, find_operator, is_denied
 
@@ -203,6 +203,12 @@ def _changed(items: Value, _: None) -> Value:
     return items
 
 
+def enum_value(member: Value) -> Value:
+    if isinstance(member, EnumMember):
+        raise ForwardError(f"the graph reads the value of {member.type}.{member.name}, which only torch's engine knows")
+    return member.value
+
+
 BUILTINS: dict[str, Run] = {
     "aten::sub": operator.sub,
     "aten::neg": operator.neg,
@@ -274,6 +280,8 @@ BUILTINS: dict[str, Run] = {
     "prim::DictConstruct": lambda *items: dict(zip(items[::2], items[1::2], strict=True)),
     "prim::IfThenElse": lambda condition, yes, no: yes if condition else no,
     "prim::Uninitialized": lambda: None,
+    "prim::EnumName": lambda member: member.name,
+    "prim::EnumValue": enum_value,
 }
 
 

@@ -70,6 +70,24 @@ class Unsupported(Exception):  # noqa: N818 - a signal
     """A node that is not run here: the module has to run in torch's own engine."""
 
 
+@dataclass(frozen=True, slots=True)
+class EnumMember:
+    """A member of an enum: both names are those of the graph. Torch would look its class up in Python."""
+
+    type: str
+    name: str
+
+
+class EnumClass:
+    """Stands for an enum's class: whatever torch asks it for by a name of the graph is a member."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __getattribute__(self, name: str) -> EnumMember:
+        return EnumMember(object.__getattribute__(self, "_name"), name)
+
+
 @dataclass(slots=True, eq=False)
 class Instance:
     """An object of a class that is not a module; its methods are inlined, so its attributes are all there is."""
