@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 
@@ -147,3 +148,26 @@ def test_an_op_of_an_installed_package_without_weights_belongs_to_the_line_that_
     found = tg.analyze(import_module("model_layers").Layer(), input_size=(2, 4, 4))
 
     assert {op.source for op in found.capture.ops} == {"model_layers.py:11"}
+
+
+class WithOwnParameters(nn.Module):
+    """Gives an optimizer a part of what it holds."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body, self.discriminator = nn.Linear(4, 4), nn.Linear(40, 40)
+
+    def parameters(self, recurse: bool = True) -> Iterator[nn.Parameter]:
+        return self.body.parameters(recurse)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.body(x)
+
+
+def test_a_model_whose_parameters_method_leaves_some_out_is_counted_in_full_and_named() -> None:
+    found = tg.analyze(WithOwnParameters(), inputs=torch.ones(1, 4), advice=False)
+    assert found.totals.params == 20 + 40 * 41
+    remark = "WithOwnParameters.parameters() yields 20 of the 1,660 parameter elements that the model holds"
+    assert any(remark in warning for warning in found.capture.run.warnings)
+    plain = tg.analyze(nn.Linear(4, 4), inputs=torch.ones(1, 4), advice=False)
+    assert not any("parameters()" in warning for warning in plain.capture.run.warnings)

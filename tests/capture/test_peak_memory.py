@@ -68,6 +68,9 @@ def test_the_peak_includes_the_copies_in_another_type_that_the_cpu_makes(name: s
 class Dequantized(nn.Module):
     """A linear layer that unpacks its weight in every call, as quantization libraries do on the CPU."""
 
+    weight: torch.Tensor
+    scale: torch.Tensor
+
     def __init__(self) -> None:
         super().__init__()
         self.register_buffer("weight", torch.randint(-8, 8, (512, 256), dtype=torch.int8))

@@ -172,6 +172,8 @@ def test_the_weights_of_a_file_are_counted_as_the_analysis_counts_them(tmp_path:
     assert scanned.totals.logical_params == elements
     assert scanned.totals.buffer_bytes == 0
     assert scanned.totals.param_bytes == scanned.totals.stored_bytes
+    assert scanned.capture.architecture is not None
+    assert analyzed.capture.architecture is not None
     assert scanned.capture.architecture.family == analyzed.capture.architecture.family == "decoder"
     assert scanned.capture.architecture.hyperparameters["heads"] == HEADS
     assert "heads" not in scanned.capture.architecture.hyperparameters.get("assumed", ())

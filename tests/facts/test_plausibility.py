@@ -180,17 +180,17 @@ def test_threads_make_a_run_neither_n_times_slower_nor_more_than_n_times_faster(
 
 def test_a_gain_in_measured_time_is_as_uncertain_as_the_run() -> None:
     gain = {"quantity": "time_s", "low": 0.11, "high": 0.14, "basis": "measured", "seconds": 0.01, "how": "a part"}
-    advice = {
+    advice: Any = {
         "rule": "any", "where": {"module": "", "ops": [], "weight": None}, "evidence": {}, "recommendation": "do it",
         "code": None, "expected_gain": gain, "risk": "none", "confidence": "high", "verified": None,
     }  # fmt: skip
     wide = latency() | {"ci95_s": [0.43 * MEDIAN_S, 1.57 * MEDIAN_S]}
-    view = measured_view(latency=wide).with_remarks(advice=[advice])  # type: ignore[list-item]
+    view = measured_view(latency=wide).with_remarks(advice=[advice])
     shown = view.to_dict()["advice"][0]["expected_gain"]
     assert shown["low"] == pytest.approx(0.125 * 0.43)
     assert shown["high"] == pytest.approx(0.125 * 1.57)
     predicted = {**advice, "expected_gain": {**gain, "basis": "predicted"}}
-    unchanged = measured_view(latency=wide).with_remarks(advice=[predicted])  # type: ignore[list-item]
+    unchanged = measured_view(latency=wide).with_remarks(advice=[predicted])
     assert unchanged.to_dict()["advice"][0]["expected_gain"]["low"] == 0.11
 
 

@@ -713,7 +713,8 @@ class Llm:
         """The pass with the verdict; without times where the device has not the memory for it."""
         if verdict != "does not fit":
             return replace(step, verdict=verdict)
-        return replace(step, verdict=verdict, **dict.fromkeys((*PassTime.__annotations__, "mfu", "mbu")))
+        absent: dict[str, Any] = dict.fromkeys((*PassTime.__annotations__, "mfu", "mbu"))
+        return replace(step, verdict=verdict, **absent)
 
     def _device_row(self, device: str) -> DeviceRow:
         row: DeviceRow = {

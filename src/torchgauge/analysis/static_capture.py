@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from torchgauge.errors import ForwardError, InputError
 from torchgauge.facts import ArchitectureRecord, Capture, RunRecord
+from torchgauge.units import format_exact
 
 if TYPE_CHECKING:
+    from torch import nn
+
     from torchgauge.capture import Request, Trace
     from torchgauge.source import GivenInputs, Source
 
@@ -43,11 +46,12 @@ def static_run(source: Source, given: GivenInputs, request: Request) -> tuple[Ca
         # inferred.
         what = "the inferred code failed" if source.is_inferred else "its code was not traced"
         return stored_capture(replace(source, warnings=(*source.warnings, f"{what}: {error}"))), None
+    warnings = (*source.warnings, *_own_parameters(model), *traced.run.warnings)
     capture = Capture(
         **_circumstances(source, traced.run.device),
         run=replace(
             traced.run,
-            warnings=(*source.warnings, *traced.run.warnings),
+            warnings=warnings,
             lost_tensors=0 if source.index is None else lost_tensors(source.index),
         ),
         inputs=traced.inputs,
@@ -58,6 +62,25 @@ def static_run(source: Source, given: GivenInputs, request: Request) -> tuple[Ca
         architecture=_architecture(source, traced),
     )
     return capture, traced
+
+
+def _own_parameters(model: nn.Module) -> Iterator[str]:
+    """A remark where the class has a `parameters` of its own: training scripts may leave out a discriminator, which is
+    in memory and in the state dict all the same."""
+    from torch import nn
+
+    if type(model).parameters is nn.Module.parameters:
+        return
+    held = sum(parameter.numel() for _, parameter in model.named_parameters())
+    try:
+        given = sum({id(parameter): parameter.numel() for parameter in model.parameters()}.values())
+    except Exception:  # the model's own code
+        return
+    if given != held:
+        yield (
+            f"{type(model).__name__}.parameters() yields {format_exact(given)} of the {format_exact(held)} parameter "
+            "elements that the model holds; all of them are counted"
+        )
 
 
 def _has_cause(error: BaseException | None, *kinds: type[BaseException]) -> bool:

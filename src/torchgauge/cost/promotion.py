@@ -58,7 +58,7 @@ def _common_type(call: Call, operands: list[TensorSpec]) -> str:
 
 
 def _rank(dtype: str) -> tuple[int, int]:
-    kinds = ("bool", ("uint", "int"), ("float", "bfloat"), "complex")
+    kinds = (("bool",), ("uint", "int"), ("float", "bfloat"), ("complex",))
     kind = next((place for place, prefix in enumerate(kinds) if dtype.startswith(prefix)), 0)
     return kind, item_bytes(dtype)
 

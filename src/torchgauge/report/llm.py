@@ -239,8 +239,8 @@ def _passes(one: LlmFacts) -> Iterator[Section]:
 
     steps = []
     for row in one["decode"]:
-        parts = row["bytes_read"], row["weight_bytes"], row["cache_read_bytes"], row["rest_bytes"]
-        nbytes = map(format_bytes, parts)
+        amounts = row["bytes_read"], row["weight_bytes"], row["cache_read_bytes"], row["rest_bytes"]
+        nbytes = map(format_bytes, amounts)
         flops_each = format_count(row["flops"] / row["new_tokens"])
         steps.append((f"{row['tokens']:,}", f"{row['batch']:,}", flops_each, *nbytes, _intensity(row)))
     titles = figures(
