@@ -219,11 +219,9 @@ def test_for_an_unknown_device_no_other_one_is_suggested(asked: str) -> None:
 
 
 def test_devices_with_other_kernels_have_wider_bounds_and_say_so() -> None:
-    found = {on: tg.fit(nn.Linear(4096, 4096), on=on, inputs=torch.ones(4096, 4096)) for on in ("h200", "l4", "mi300x")}
-    widths = []
-    for one in found.values():
-        assert isinstance(one, tg.Fit)
-        widths.append(one.bounds["reserved_bytes"].high - one.bounds["reserved_bytes"].low)
+    found = {on: fitted(nn.Linear(4096, 4096), on=on, inputs=torch.ones(4096, 4096)) for on in ("h200", "l4", "mi300x")}
+    spans = [one.bounds["reserved_bytes"] for one in found.values()]
+    widths = [span.high - span.low for span in spans]
     assert widths == sorted(set(widths))
     assert "other kernels" in " ".join(found["mi300x"].warnings)
     assert not found["l4"].warnings

@@ -366,6 +366,8 @@ def fit_trees(table: KernelTable, measured: Sequence[tuple[Place, float]]) -> di
     as in a model like those that were measured. LightGBM fits them; it is needed here only."""
     from torchgauge.predict.trees import TreeNode, build_forest
 
+    if not any(place.family in TREES for place, _ in measured):
+        return {}
     lightgbm: Any = import_module("lightgbm")
 
     def grown(node: dict[str, Any]) -> TreeNode:
@@ -374,8 +376,6 @@ def fit_trees(table: KernelTable, measured: Sequence[tuple[Place, float]]) -> di
         children = grown(node["left_child"]), grown(node["right_child"])
         return TreeNode(0.0, int(node["split_feature"]), float(node["threshold"]), children)
 
-    if not any(place.family in TREES for place, _ in measured):
-        return {}
     drawn = [int(part) for part in np.random.default_rng(1).integers(0, 10, len(measured))]
     near = [neighbours(table, measured, parts) for parts in (groups_of(measured), drawn)]
     found = {}

@@ -212,9 +212,10 @@ _COPIES = sorted(product(range(3), range(3), range(4)), key=sum)
 def measured_workspaces() -> dict[Convolution, list[int]]:
     document = json.loads((Path(__file__).parent / "convolutions.json").read_text(encoding="utf-8"))
     found = {Convolution.of_row(shape): row for shape, row in document["rows"]}
-    for (*sizes, is_transposed, sides, kernel, stride, padding, dilation), row in document["drawn"]:
-        steps = map(tuple, (sides, kernel, stride, padding, dilation))
-        found[Convolution(*sizes, bool(is_transposed), *steps)] = row
+    for (batch, taken, made, groups, is_transposed, *steps), row in document["drawn"]:
+        sides, kernel, stride, padding, dilation = map(tuple, steps)
+        shape = Convolution(batch, taken, made, groups, bool(is_transposed), sides, kernel, stride, padding, dilation)
+        found[shape] = row
     return found
 
 

@@ -24,7 +24,7 @@ CACHE_BYTES = 40_000_000
 _SILENT = ("empty", "new_empty", "detach", "alias", "lift_fresh", "resize")
 _HALF_TYPES = ("float16", "bfloat16")
 # Divisor of the logarithm of cold bytes: attention reads everything many times over.
-_COLD_SCALE = {"attention": 80, "recurrent": 40}
+_COLD_SCALE = {"attention": 80, "recurrent": 40, "grouped": 40}
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,8 +227,8 @@ def _matmul(name: str, signature: Signature) -> Place | None:
 
 
 def _grouped_matmul(name: str, signature: Signature) -> Place | None:
-    """As a batch of products of equal sizes: routing is assumed balanced. A 2-D operand has all groups side by side,
-    and groups without a row are not computed."""
+    """A batch of products of equal sizes by a kernel of its own: routing is assumed balanced. A 2-D operand has all
+    groups side by side, and groups without a row are not computed."""
     if len(signature.inputs) < 2:
         return None
     left, right = signature.inputs[:2]
@@ -246,7 +246,12 @@ def _grouped_matmul(name: str, signature: Signature) -> Place | None:
     else:
         return _matmul("bmm", signature)
     equal = (_matrices(left, groups, rows, depth), _matrices(right, groups, depth, columns))
-    return _matmul("bmm", replace(signature, inputs=equal))
+    place = _matmul("bmm", replace(signature, inputs=equal))
+    if place is None or place.tiling is None:
+        return place
+    kind = f"grouped {' '.join(place.kind.split()[1:])}"
+    products = tuple(product._replace(group=kind) for product in place.tiling.products)
+    return replace(place, family="grouped", kind=kind, tiling=replace(place.tiling, products=products))
 
 
 def _matrices(spec: TensorSpec, count: int, rows: int, columns: int) -> TensorSpec:
