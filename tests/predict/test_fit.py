@@ -343,7 +343,7 @@ def test_an_analysis_traces_the_model_once_for_the_memory_and_the_time_of_a_devi
 
 
 def test_a_budget_may_limit_what_is_used_on_a_device() -> None:
-    given = {"inputs": torch.empty(64, 1024, device="meta")}
+    given: dict[str, Any] = {"inputs": torch.empty(64, 1024, device="meta")}
     used = fitted(Net(), on="l4", **given).used_bytes
     within = check(Net(), {"fit.l4.used_bytes": used}, **given)
     broken = check(Net(), {"fit.l4.used_bytes": used - 1}, **given)

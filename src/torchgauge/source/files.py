@@ -9,7 +9,6 @@ import warnings
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from math import prod
 from pathlib import Path
 
 import torch
@@ -22,7 +21,7 @@ from torchgauge.source import huggingface
 from torchgauge.source.packages import torchvision_importable
 from torchgauge.source.process_state import importable, rng_untouched
 from torchgauge.source.source import PROGRAMS, OpenOptions, Source, stored_target
-from torchgauge.source.state_names import Differences, Shape, find_fit, model_entries, model_shapes
+from torchgauge.source.state_names import Differences, find_fit, logical_shapes, model_entries, model_shapes
 
 _COMPUTING = ("float32", "float16", "bfloat16", "float64")
 _WITHOUT_ADAPTER = "the figures are for the base model without the adapter"
@@ -196,37 +195,6 @@ def with_roles_of(model: nn.Module, index: Index) -> Index:
         is_packed = entry.logical_elements is not None
         entries.append(entry if entry.role is role or is_packed else replace(entry, role=role))
     return replace(index, entries=tuple(entries))
-
-
-_BLOCK = 32  # values with one scale in MXFP4
-
-
-def logical_shapes(index: Index) -> dict[str, Shape]:
-    """The names and shapes that the model's tensors have unpacked, without scales and other auxiliary tensors."""
-    entries = model_entries(index)
-    shapes: dict[str, Shape] = {}
-    for name, entry in entries.items():
-        shape, count = entry.spec.shape, entry.logical_elements
-        layer = name.removesuffix("qweight")
-        scales = entries.get(f"{layer}scales")
-        if count == 0:
-            continue
-        if count is None:
-            shapes[name] = shape
-        elif entry.encoding is not None and shape:  # GGUF: a row of blocks per row of the matrix
-            shapes[name] = (*shape[:-1], count // max(prod(shape[:-1]), 1))
-        elif layer != name and scales is not None:
-            # GPTQ and AWQ: the scales have a column for each output.
-            outputs = scales.spec.shape[-1]
-            shapes[f"{layer}weight"] = (outputs, count // max(outputs, 1))
-        elif name.endswith(".weight_packed") and shape:
-            shapes[name.removesuffix("_packed")] = (shape[0], count // max(shape[0], 1))
-        elif name.endswith("_blocks") and len(shape) == 4:
-            # MXFP4: experts × outputs × blocks of the inputs; models have the transpose.
-            shapes[name.removesuffix("_blocks")] = (shape[0], shape[2] * _BLOCK, shape[1])
-        else:
-            shapes[name] = shape
-    return shapes
 
 
 # Keys under which trainers store the module.
