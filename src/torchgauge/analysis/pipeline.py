@@ -147,7 +147,9 @@ def analyze(
         raise UsageError(f"no mode '{mode}'; one of: {', '.join(MODES)}")
     depth = Depth.of(deep, spectrum)
     if is_isolated() and "torch" not in sys.modules:
-        return describe_weights(os.fspath(target), depth, weights, advice, silence, progress, all_advice=all_advice)
+        return describe_weights(
+            str(stored_path(target)), depth, weights, advice, silence, progress, all_advice=all_advice
+        )
     if verify:
         check_verify(advice)
     emitted = requested_footprint(carbon, carbon_intensity, pue, carbon_rate, profile=profile)
