@@ -80,7 +80,7 @@ def test_every_key_of_a_document_is_described(documents: list[dict[str, Any]]) -
 def test_every_member_of_a_document_that_is_an_object_has_a_table(documents: list[dict[str, Any]]) -> None:
     members = {name for document in documents for name in document if next(_rows(document, (name,)), None)}
     # These are described in the line that names them.
-    named = {"tool", "architecture", "trace", "options"}
+    named = {"tool", "architecture", "trace", "options", "expected_times"}
     assert members - {place[-1] for place in PLACES.values() if place} == named
 
 

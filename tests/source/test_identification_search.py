@@ -37,7 +37,7 @@ def on_meta(build: Any, *args: Any, **kwargs: Any) -> nn.Module:
 def test_a_registry_of_another_version_is_searched(monkeypatch: pytest.MonkeyPatch) -> None:
     shapes = state_shapes(on_meta(timm.create_model, "test_vit", num_classes=7))
     assert match_other_versions(shapes) is None
-    monkeypatch.setattr("torchgauge.source.identify.is_current", lambda registry: registry != "timm")
+    monkeypatch.setattr("torchgauge.source.identify.identification.is_current", lambda registry: registry != "timm")
     match = match_other_versions(shapes)
     assert match is not None
     assert match.target == "timm:test_vit"

@@ -14,6 +14,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
+from torchgauge.source import ensure_torchvision_imports
 from torchgauge.weights import FORMATS, kernels, passes
 from torchgauge.weights.kernels import quantization
 from torchgauge.weights.kernels import rows as row_kernels
@@ -151,3 +152,38 @@ def test_a_small_file_needs_neither_torch_nor_numba(tmp_path: Path, elements: in
     assert found["weights"][0]["spectral_norm"] is not None
     for line in (reader, parent):
         assert [name for name in line.split()[1:] if name != "scipy" or not loaded] == loaded
+
+
+def analysed(path: Path, *options: str) -> tuple[dict[str, Any], list[str]]:
+    """The document of a file, and the packages that its reader and the process around it loaded."""
+    command = [sys.executable, "-c", LOADED, "analyze", str(path), "--json", "--no-progress", *options]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    *document, reader, parent = done.stdout.splitlines()
+    return json.loads("".join(document)), [*reader.split()[1:], *parent.split()[1:]]
+
+
+def test_a_small_checkpoint_is_described_without_torch_as_with_it(tmp_path: Path) -> None:
+    model = torch.nn.Sequential(*(torch.nn.Linear(12, 12) for _ in range(6)))
+    torch.save({f"net.body.{name}": value for name, value in model.state_dict().items()}, tmp_path / "small.pt")
+    found, loaded = analysed(tmp_path / "small.pt")
+    plain, loaded_with_code = analysed(tmp_path / "small.pt", "--batch", "2")
+
+    assert "torch" not in loaded
+    assert "torch" in loaded_with_code
+    apart = {"created", "environment", "weight_summary"}
+    assert {key: found[key] for key in found.keys() - apart} == {key: plain[key] for key in plain.keys() - apart}
+
+
+def test_a_small_checkpoint_of_a_known_architecture_still_gets_its_code(tmp_path: Path) -> None:
+    ensure_torchvision_imports()
+    transformers = pytest.importorskip("transformers")
+    config = transformers.BertConfig(
+        hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16, vocab_size=20,
+        max_position_embeddings=16,
+    )  # fmt: skip
+    torch.save(transformers.BertModel(config).state_dict(), tmp_path / "bert.pt")
+    found, loaded = analysed(tmp_path / "bert.pt")
+
+    assert "torch" in loaded
+    assert "BertModel" in found["target"]["format"]
+    assert found["totals"]["macs"]

@@ -244,7 +244,11 @@ def run_reader(
         journal=journal,
         services={**_SERVICES, **(services or {})},
         # Packages that a reader may need and cannot import itself.
-        importers={"numba": _load_kernels, **{name: partial(_import_quietly, name) for name in _PACKAGES}},
+        importers={
+            "torch": partial(prepare_reader, paths, torch=True, weights=weights),
+            "numba": _load_kernels,
+            **{name: partial(_import_quietly, name) for name in _PACKAGES},
+        },
         needs_fresh_process=not is_new and not survives_fork,
         is_torch_unused=is_new,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
@@ -32,12 +33,13 @@ from torchgauge.analysis.options import (
     unwrapped,
 )
 from torchgauge.analysis.result import Analysis
-from torchgauge.analysis.static_capture import static_run
+from torchgauge.analysis.static_capture import static_run, stored_capture
 from torchgauge.analysis.weight_scan import read_statistics
 from torchgauge.errors import InputError, TorchgaugeError, UsageError, errors_as_torchgauge
 from torchgauge.facts import COMPILED, Capture, EnergyFacts
 from torchgauge.facts.experts import dense_warnings
 from torchgauge.interpreter import safe_path_of_children
+from torchgauge.isolation import is_isolated
 from torchgauge.progress import Progress, stage
 from torchgauge.registry import collector_paused
 from torchgauge.source.target_check import check_target
@@ -148,6 +150,10 @@ def analyze(
     if mode not in MODES:
         raise UsageError(f"no mode '{mode}'; one of: {', '.join(MODES)}")
     depth = Depth.of(deep, spectrum)
+    if is_isolated() and "torch" not in sys.modules:
+        return describe_weights(
+            str(stored_path(target)), depth, weights, advice, silence, progress, all_advice=all_advice
+        )
     if verify:
         check_verify(advice)
     emitted = requested_footprint(carbon, carbon_intensity, pue, carbon_rate, profile=profile)
@@ -208,6 +214,46 @@ def analyze(
             verified, plan = verify_advice(found.capture, source, traced, request, settings, progress, opened)
         count = len(found.capture.advice)
         found = found.with_remarks(advice=verified[:count], options=verified[count:], plan=plan)
+    return found
+
+
+# Larger files take longer to read than torch to import.
+_SMALL_BYTES = 1 << 20
+
+
+def may_be_weights_alone(path: str, options: Mapping[str, Any]) -> bool:
+    """Whether a file may turn out to need no torch: a small one, and nothing is asked about a model that runs."""
+    asked = ("code", "input_size", "inputs", "kwargs", "dtype", "device", "batch", "seq", "specs", "on", "execution")
+    is_small = os.path.isfile(path) and os.path.getsize(path) <= _SMALL_BYTES and not path.endswith(".json")
+    return is_small and options.get("mode") == "inference" and not any(options.get(name) for name in asked)
+
+
+def describe_weights(
+    path: str, depth: Depth, weights: bool | str, advice: bool, silence: Sequence[str], progress: bool | None, *,
+    all_advice: bool,
+) -> Analysis:  # fmt: skip
+    """The analysis of a file without code, which needs no torch; for other files the reader is started again with
+    torch."""
+    from torchgauge.checkpoint import open_checkpoint
+    from torchgauge.isolation import NeedsPackageError
+    from torchgauge.source.identify import may_be_listed
+    from torchgauge.source.source import PROGRAMS, Source, stored_target
+    from torchgauge.source.state_names import logical_shapes
+
+    with errors_as_torchgauge(path):
+        with stage("analysing", shown=progress) as report_progress:
+            index = open_checkpoint(path, progress=report_progress)
+            has_code = index.format in (*PROGRAMS, "gguf")
+            if has_code or (index.adapter is None and may_be_listed(logical_shapes(index))):
+                raise NeedsPackageError("torch")
+            source = Source(None, stored_target(index, path), index=index, warnings=index.warnings)
+            capture = stored_capture(source)
+        if reads_weights(source, switch(weights, "weights")):
+            statistics = read_statistics(source, capture.architecture, depth, progress)
+            capture = replace(capture, statistics=statistics)
+    found = Analysis(capture)
+    if advice:
+        found = add_advice(found, source, None, None, (), silence, progress, all_advice=all_advice, verify=False)
     return found
 
 
@@ -318,7 +364,7 @@ def add_advice(
     found: Analysis,
     source: Source,
     traced: Trace | None,
-    request: Request,
+    request: Request | None,
     on: str | Sequence[str],
     silence: Sequence[str],
     progress: bool | None,
@@ -327,15 +373,15 @@ def add_advice(
     verify: bool,
 ) -> Analysis:
     from torchgauge.advise import Evidence, advise, list_options
-    from torchgauge.capture.restored_state import is_lazy
 
     with stage("looking for advice", shown=progress), collector_paused():
         live = None if source.model is None else ModelInMemory(source.model)
         evidence = Evidence(found.capture, found, **expected_times(found.capture, on), model=live)
-        if source.model is not None and is_lazy(source.model):
-            check: Check | None = without_patch
-        else:  # code runs only where the user asks for it
-            check = code_check(evidence, source, traced, request, on) if verify else None
+        check: Check | None = None
+        if source.model is not None and is_uninitialised(source.model):
+            check = without_patch
+        elif verify and request is not None:  # code runs only where the user asks for it
+            check = code_check(evidence, source, traced, request, on)
         rows = [piece.member() for piece in advise(evidence, silence, all_advice=all_advice, check=check)]
         choices = [piece.member() for piece in list_options(evidence, silence, all_advice=all_advice)]
         expected = expected_here(evidence)
@@ -350,4 +396,12 @@ def read_file(options: Mapping[str, Any], *, is_measured: bool) -> Analysis:
     limits = {name: options[name] for name in ("memory_limit", "time_limit")}
     path = stored_path(options["target"])
     assert path is not None
-    return read_analysis(Analysis, analyze, [path], {**options, **static}, **limits, needs_torch=True)
+    needs_torch = is_measured or not may_be_weights_alone(path, options)
+    return read_analysis(Analysis, analyze, [path], {**options, **static}, **limits, needs_torch=needs_torch)
+
+
+def is_uninitialised(model: torch.nn.Module) -> bool:
+    """Whether it has lazy layers, which the first input gives their sizes."""
+    from torchgauge.capture.restored_state import is_lazy
+
+    return is_lazy(model)

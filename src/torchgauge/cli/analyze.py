@@ -79,7 +79,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def isolated_reader(args: argparse.Namespace) -> Reader:
     """A model that is run for real is not isolated."""
     is_run = args.inference or args.profile or args.sweep or args.verify or args.execution == "compiled"
-    return Reader([] if is_run else files_to_isolate([args.target], args), weights=args.weights is not False)
+    paths = [] if is_run else files_to_isolate([args.target], args)
+    if not paths:
+        return Reader([])
+    from torchgauge.analysis.pipeline import may_be_weights_alone
+
+    return Reader(paths, torch=not may_be_weights_alone(paths[0], vars(args)), weights=args.weights is not False)
 
 
 def add_advice_options(parser: argparse.ArgumentParser) -> None:

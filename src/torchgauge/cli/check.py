@@ -72,7 +72,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="KEY=AMOUNT",
-        help="repeatable: macs=1%%, params=200k; how far a figure may exceed that of --against",
+        help="repeatable; how far a figure may exceed that of --against: an amount or a percentage",
     )
     group.add_argument(
         "--config", metavar="FILE", help="read the limits from this pyproject.toml; the code that it names may run"

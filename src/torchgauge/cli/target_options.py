@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Callable, Sequence
 from inspect import signature
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from torchgauge.cli.output import show_progress
+from torchgauge.isolation import is_isolated
 from torchgauge.progress import import_torch
 
 
@@ -66,6 +68,8 @@ def target_arguments(
 
     for target in (*targets, *((args.code,) if args.code else ())):
         check_target(target)
+    if is_isolated() and "torch" not in sys.modules:  # the reader of a file that may need none, nor has such options
+        return named_arguments(function or analyze, args)
     import_torch(shown=show_progress(args))
     from torchgauge.source import parse_dtype, parse_input
 

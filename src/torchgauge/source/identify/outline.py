@@ -9,13 +9,15 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from importlib import import_module
-
-import torch
-from torch import nn
+from typing import TYPE_CHECKING
 
 from torchgauge.checkpoint.tensor_names import is_optional
 from torchgauge.source.identify.fingerprint import hash_text
 from torchgauge.source.state_names import Shape, tied_twins
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
 
 # A dimension of a tensor, the members of a list of modules, or the tensors named by one pattern.
 Key = tuple[str, int]
@@ -149,6 +151,8 @@ class Spelling:
 def spellings(model: nn.Module) -> list[Spelling]:
     """The names in files and, if different, in memory: fused experts are stored one by one, and tables that can be
     computed are not stored."""
+    import torch
+
     # With `keep_vars`, because tied tensors are recognised by identity.
     state = {name: value for name, value in model.state_dict(keep_vars=True).items() if isinstance(value, torch.Tensor)}
     unsaved = re.compile("|".join(getattr(model, "_keys_to_ignore_on_save", None) or ("^$",)))
