@@ -182,34 +182,3 @@ def compare(
     unexpected = [name for name in found if name not in expected and not is_optional(name)]
     mismatched = [(name, shape, found[name]) for name, shape in expected.items() if found.get(name, shape) != shape]
     return Differences(tuple(missing), tuple(unexpected), tuple(mismatched))
-
-
-_BLOCK = 32  # values with one scale in MXFP4
-
-
-def logical_shapes(index: Index) -> dict[str, Shape]:
-    """The names and shapes that the model's tensors have unpacked, without scales and other auxiliary tensors."""
-    entries = model_entries(index)
-    shapes: dict[str, Shape] = {}
-    for name, entry in entries.items():
-        shape, count = entry.spec.shape, entry.logical_elements
-        layer = name.removesuffix("qweight")
-        scales = entries.get(f"{layer}scales")
-        if count == 0:
-            continue
-        if count is None:
-            shapes[name] = shape
-        elif entry.encoding is not None and shape:  # GGUF: a row of blocks per row of the matrix
-            shapes[name] = (*shape[:-1], count // max(prod(shape[:-1]), 1))
-        elif layer != name and scales is not None:
-            # GPTQ and AWQ: the scales have a column for each output.
-            outputs = scales.spec.shape[-1]
-            shapes[f"{layer}weight"] = (outputs, count // max(outputs, 1))
-        elif name.endswith(".weight_packed") and shape:
-            shapes[name.removesuffix("_packed")] = (shape[0], count // max(shape[0], 1))
-        elif name.endswith("_blocks") and len(shape) == 4:
-            # MXFP4: experts × outputs × blocks of the inputs; models have the transpose.
-            shapes[name.removesuffix("_blocks")] = (shape[0], shape[2] * _BLOCK, shape[1])
-        else:
-            shapes[name] = shape
-    return shapes
