@@ -600,3 +600,18 @@ def test_an_unmeasured_group_is_like_the_median_of_those_most_like_it() -> None:
     assert closest_parameters(known, "26 item first") == [3]  # of 2, 3 and 4
     # Another group in the table does not change what an unmeasured one takes.
     assert closest_parameters(known | {"26 abs first": np.array([3.2])}, "26 item first") == pytest.approx(3.1)
+
+
+def test_a_kernel_far_from_the_roofline_and_from_its_neighbours_is_measured_again(tools: Any) -> None:
+    """One that is as slow as those next to it is slow indeed."""
+    rates = Rates({"float32": 67e12}, 4.8e12, 2e-6)
+
+    def kernel(size: float, times: float, kind: str = "one") -> tuple[Place, float]:
+        place = Place("convolution", kind, (size,), 1e9, "float32", 1e6)
+        return place, times * rates.seconds(place)
+
+    measured = [kernel(size, 2 + size) for size in range(10)]
+    slow = [kernel(size, 300 + size, "slow") for size in range(10)]
+    assert tools.doubtful(rates, measured + slow) == []
+    assert tools.doubtful(rates, [*measured, kernel(4.1, 150), *slow, kernel(4.1, 9000, "slow")]) == [21, 10]
+    assert tools.doubtful(rates, [*measured, kernel(4.1, 80)]) == []

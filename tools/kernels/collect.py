@@ -20,6 +20,7 @@ Lists of calls to measure, made without a device:
     slices                       functions of parts of tensors and of transposed ones
     fill TIMES CALLS             what `gaps` lists, short kernels again
     again TIMES --family matmul  short kernels of families
+    doubtful TIMES               kernels far from the roofline and from their neighbours, to be measured again
     short TIMES CALLS            some of all lists, for one run of ten minutes
 
 And what is made of the times:
@@ -51,6 +52,7 @@ from typing import Any
 ROOT = Path(__file__).parents[2]
 # What was written this many bytes of traffic ago is no longer in the cache: four fifths of an H200's 50 MB.
 CACHE_BYTES = 40_000_000
+OPS_TOLD = ("matmul", "attention", "recurrent", "convolution")  # families whose rows keep all arguments
 # Ops that launch nothing.
 SILENT = ("empty", "new_empty", "detach", "alias", "lift_fresh", "_local_scalar_dense", "item")
 
@@ -75,6 +77,7 @@ def main() -> int:
             "slices",
             "short",
             "again",
+            "doubtful",
             "gather",
             "table",
             "energy",
@@ -129,6 +132,8 @@ def main() -> int:
     if args.phase == "again":
         rows = import_module("kernel_tables").measured_rows(*args.paths)
         return write_calls(import_module("kernel_layers").measured_again(rows, args.family or ()), args.output)
+    if args.phase == "doubtful":
+        return write_calls(doubtful_list(*args.paths), args.output)
     if args.phase == "measure":
         device: Any = import_module("kernel_device")
         return int(device.measure(*args.paths, args.output, args.seconds, args.device, args.only or device.PARTS,
@@ -228,6 +233,22 @@ def streamed_list(streamed: list[dict[str, Any]]) -> list[dict[str, Any]]:
     order += [(draw.random.random(), call) for call in convolutions]
     order.sort(key=lambda pair: pair[0])
     return [call for _, call in order]
+
+
+def doubtful_list(times: Path) -> list[dict[str, Any]]:
+    """Products, convolutions, attention and recurrent layers to measure again."""
+    tables: Any = import_module("kernel_tables")
+    from torchgauge.predict.coordinates import locate
+    from torchgauge.predict.kernel_tables import Rates
+
+    rows = list(tables.measured_rows(times))
+    signatures = [tables.signature_of_row(row) for _, row in rows]
+    placed = [(locate(one, tuple(flag == "1" for flag in row[7])), row[9])
+              for one, (_, row) in zip(signatures, rows, strict=True)]  # fmt: skip
+    chosen = [rows[number] for number in tables.doubtful(Rates(tables.H200, 4.8e12, 2e-6), placed)]
+    for _, row in chosen:
+        print(f"{row[9] * 1e3:.3f} ms {row[0]} {[spec[0] for spec in row[3]]}")
+    return list(import_module("kernel_layers").measured_again(chosen, OPS_TOLD, float("inf")))
 
 
 def calls_of(configuration: Any) -> Iterator[dict[str, Any]]:

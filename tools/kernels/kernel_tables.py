@@ -227,6 +227,31 @@ def build_tables(path: Path, families: Collection[str] = ()) -> int:
     return 0
 
 
+# A kernel is doubtful that takes so many times as long as the roofline, and as the slowest of its nearest kernels of
+# the same kind. Of 740 that were measured again 22 had been more than twice as slow by mistake, the others are as slow.
+FAR_FROM_ROOF, FAR_FROM_NEAREST, NEAREST = 100.0, 8.0, 5
+
+
+def doubtful(rates: Rates, measured: Sequence[tuple[Place, float]]) -> list[int]:
+    """The numbers of kernels to measure again, the furthest from the roofline first."""
+    by_kind: dict[tuple[str, str], list[int]] = defaultdict(list)
+    for number, (place, _) in enumerate(measured):
+        by_kind[place.family, place.kind].append(number)
+    times = np.array([seconds / rates.seconds(place) for place, seconds in measured])
+    found: list[int] = []
+    for numbers in by_kind.values():
+        for number in numbers:
+            if times[number] < FAR_FROM_ROOF:
+                continue
+            others = np.array([other for other in numbers if other != number], int)
+            at = np.array([measured[other][0].at for other in others]).reshape(len(others), -1)
+            far = np.linalg.norm(at - measured[number][0].at, axis=1) if len(others) else np.zeros(0)
+            nearest = times[others[np.argsort(far)[:NEAREST]]]
+            if times[number] > FAR_FROM_NEAREST * nearest.max(initial=1.0):
+                found.append(number)
+    return sorted(found, key=lambda number: -times[number])
+
+
 # Shares of a family's kernels below and above a band: for places that no measured kernel is near, and for kinds that
 # were not measured at all.
 BANDS = {"far": (0.001, 0.999), "other kinds": (0.05, 0.95)}
