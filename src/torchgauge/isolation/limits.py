@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
 import sys
 from collections.abc import Sequence
@@ -32,7 +33,7 @@ _CPU_GRACE_S = 5
 _MOST_OPEN_FILES = 4096
 # The kernel's share of a thread: its stack of 16 KiB and what describes it.
 _THREAD_BYTES = 32 << 10
-_HELD = ("VmRSS", "VmSwap", "VmPTE", "HugetlbPages")
+_HELD = re.compile(rb"^(VmRSS|VmSwap|VmPTE|HugetlbPages|Threads):\s+(\d+)", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,9 +111,8 @@ def held_bytes(process: psutil.Process) -> int:
     pages and threads."""
     if sys.platform != "linux":
         return int(process.memory_info().rss)
-    facts = dict(line.split(":", 1) for line in Path(f"/proc/{process.pid}/status").read_text().splitlines())
-    held = sum(int(facts[name].split()[0]) << 10 for name in _HELD if name in facts)
-    return held + int(facts["Threads"]) * _THREAD_BYTES
+    facts = _HELD.findall(Path(f"/proc/{process.pid}/status").read_bytes())
+    return sum(int(number) * (_THREAD_BYTES if name == b"Threads" else 1 << 10) for name, number in facts)
 
 
 def limit_own_resources(limits: Limits) -> None:

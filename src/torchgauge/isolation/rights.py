@@ -152,14 +152,14 @@ def _apply_landlock(version: int) -> None:
     os.close(ruleset)
 
 
-def _readable_places() -> Iterator[Path]:
+def _readable_places() -> Iterator[str]:
     """Everything but /dev: rules only add rights, so none can be taken back from a part of what is allowed."""
-    yield from (Path("/", name) for name in os.listdir("/") if name != "dev")
-    yield from (Path("/dev", name) for name in _READABLE_IN_DEV)
+    yield from (f"/{name}" for name in os.listdir("/") if name != "dev")
+    yield from (f"/dev/{name}" for name in _READABLE_IN_DEV)
 
 
-def _writable_devices() -> Iterator[Path]:
-    return (path for pattern in _DEVICES for path in Path("/dev").glob(pattern) if path.is_char_device())
+def _writable_devices() -> Iterator[str]:
+    return (str(path) for pattern in _DEVICES for path in Path("/dev").glob(pattern) if path.is_char_device())
 
 
 def _drop_capabilities() -> None:
