@@ -16,12 +16,13 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from torchgauge.checkpoint import Entry, Index, Role
+from torchgauge.checkpoint import Entry, Index, PickledModule, Role
 from torchgauge.checkpoint.dtypes import item_bytes
 from torchgauge.checkpoint.sharing import View, find_owners
 from torchgauge.errors import FormatError
 from torchgauge.facts import TensorSpec
 from torchgauge.facts.tensor import is_contiguous
+from torchgauge.source import attribute_of
 from torchgauge.weights.plan import PIECE_BYTES, Batch, Piece
 
 if TYPE_CHECKING:
@@ -239,7 +240,11 @@ class LiveTensors:
             replace(entry, shared_with=entries[owners[number]].name) if number in owners else entry
             for number, entry in enumerate(entries)
         )
-        self.index = Index("", "module", tuple(self._storages), shared)
+        types = tuple(
+            PickledModule(path, str(attribute_of(module, "original_name", type(module).__name__)))
+            for path, module in model.named_modules()
+        )
+        self.index = Index("", "module", tuple(self._storages), shared, modules=types)
 
     def read(self, file: str, offset: int, into: Bytes) -> None:
         storage = self._storages[file]
