@@ -238,3 +238,11 @@ def test_a_model_that_fails_raises_its_own_error_and_keeps_nothing() -> None:
         FlopCountAnalysis(model, torch.randn(2, 3)).total()
     assert "forward() of '1' (Linear) raised" in failure.value.__notes__[0]
     assert not any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
+
+
+def test_names_that_scripts_import_from_the_module_of_the_analysis() -> None:
+    from torchgauge.compat.fvcore.nn.jit_analysis import _IGNORED_OPS, _named_modules_with_dup
+
+    assert {"aten::relu", "aten::view"} <= _IGNORED_OPS
+    layer = nn.Linear(2, 2)
+    assert [name for name, _ in _named_modules_with_dup(nn.Sequential(layer, layer))] == ["", "0", "1"]

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import importlib
 import re
 from collections import OrderedDict
 
@@ -158,3 +159,21 @@ def test_a_tree_can_be_built_by_hand() -> None:
     assert (root.MAdd, root.Memory, root.input_shape, root.depth) == (7, (3, 4), (2,), 2)
     assert (StatNode().name, StatNode().parent, root.find_child_index("absent")) == ("", None, -1)
     assert StatTree(root).get_collected_stat_nodes(1) == [child]
+
+
+def test_the_counts_are_importable_by_their_modules_and_by_the_package() -> None:
+    package = importlib.import_module("torchgauge.compat.torchstat")
+    for name in ("compute_flops", "compute_madd", "compute_memory"):
+        function = getattr(importlib.import_module(f"torchgauge.compat.torchstat.{name}"), name)
+        assert getattr(package, name) is function
+
+
+def test_the_granularity_of_a_node_is_the_largest_height_beside_it() -> None:
+    root = StatNode("root")
+    low, high = StatNode("low", root), StatNode("high", root)
+    inner = StatNode("inner", high)
+    root.add_child(low)
+    root.add_child(high)
+    high.add_child(inner)
+    StatTree(root).update_stat_nodes_granularity()
+    assert [node.granularity for node in (root, low, high, inner)] == [0, 2, 2, 1]

@@ -1,7 +1,10 @@
 from __future__ import annotations
 
 import pytest
+import torch
+from torch import nn
 
+import torchgauge as tg
 from torchgauge.checkpoint import Entry, Role
 from torchgauge.facts import TensorSpec
 from torchgauge.weights import KINDS, tensor_kinds
@@ -66,3 +69,29 @@ def test_roles_and_packings_come_first() -> None:
         entry("attn.q.scales", 8, 8, role=Role.OTHER, logical=0),
     ]
     assert list(tensor_kinds(listed).values()) == ["buffer", "optimizer", "not the model", "quantization"]
+
+
+def test_one_letter_is_attention_beside_the_other_projections_only() -> None:
+    alone = tensor_kinds([entry("e.weight", 50, 16), entry("h.weight", 16, 16), entry("o.weight", 50, 16)])
+    assert set(alone.values()) == {"linear"}
+    together = [entry(f"block.0.{letter}.weight", 16, 16) for letter in "qkvo"]
+    assert set(tensor_kinds(together).values()) == {"attention"}
+
+
+def test_the_type_of_a_module_decides_before_its_name() -> None:
+    class Named(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.e = nn.Embedding(50, 16)
+            self.attention = nn.Conv1d(16, 16, 1)
+            self.o = nn.Linear(16, 50)
+
+        def forward(self, ids: torch.Tensor) -> torch.Tensor:
+            logits: torch.Tensor = self.o(self.attention(self.e(ids).transpose(1, 2)).transpose(1, 2))
+            return logits
+
+    for model in (Named(), torch.jit.script(Named())):
+        analysis = tg.analyze(model, weights=True, advice=False, inputs=torch.zeros(1, 4, dtype=torch.int64))
+        kinds = analysis.to_dict()["weight_summary"]["by_kind"]
+        found = {kind["kind"]: kind["tensors"] for kind in kinds}
+        assert found == {"embedding": 1, "convolution": 1, "linear": 1, "bias": 2}

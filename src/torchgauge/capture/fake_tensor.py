@@ -166,10 +166,12 @@ class FakeTensor(torch.Tensor):
     value: torch.Tensor | None
     replaces: type[torch.Tensor]  # the subclass of a parameter; unset for a plain one
 
-    def __new__(cls, data: torch.Tensor, requires_grad: bool = True, **_: object) -> torch.Tensor:
+    def __new__(  # type: ignore[misc]
+        cls, data: torch.Tensor, requires_grad: bool = True, **_: object
+    ) -> torch.Tensor:
         """A parameter over `data`: `type(module.weight)(data, requires_grad=…)`, as hooks that load weights write."""
         made = data.detach().requires_grad_(requires_grad)
-        made._is_param = True  # type: ignore[attr-defined]
+        made._is_param = True
         return made
 
     # Ops reach the run through the dispatch mode alone.

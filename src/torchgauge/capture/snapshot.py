@@ -39,7 +39,7 @@ class Snapshot:
                 if len(holder) <= LONGEST_CONTAINER:
                     self._noted[id(holder)] = (holder, _restore_container(holder))
                     waiting += holder.values() if isinstance(holder, dict) else holder
-            elif kind is types.CellType:
+            elif isinstance(holder, types.CellType):
                 self._noted[id(holder)] = (holder, _restore_cell(holder, cell_content(holder)))
                 waiting.append(cell_content(holder))
             elif is_plain(kind) or takes_attributes(holder):

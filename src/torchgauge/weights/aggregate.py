@@ -61,16 +61,30 @@ _EXPERTS = re.compile(r"(shared_)?experts?(_.*)?|moe", re.IGNORECASE)
 _ROUTER = re.compile(r"gate|router|wg", re.IGNORECASE)
 _RECURRENT = re.compile(r"(weight|bias)_(ih|hh|hr)(_l\d+)?(_reverse)?")
 _BIAS = re.compile(r"(.*_)?bias|b")
+# One letter says little: it is a projection of attention where the others are beside it.
+_LETTERS = frozenset("qkvo")
+# By the type of a module: it decides before any name.
+_KIND_OF_TYPE = {
+    "Embedding": "embedding", "EmbeddingBag": "embedding", "Conv1d": "convolution", "Conv2d": "convolution",
+    "Conv3d": "convolution", "LSTM": "recurrent", "GRU": "recurrent", "RNN": "recurrent",
+}  # fmt: skip
 _KIND_OF_ROLE = {Role.BUFFER: "buffer", Role.OPTIMIZER: "optimizer", Role.OTHER: "not the model"}
 
 
-def tensor_kinds(entries: Sequence[Entry]) -> dict[str, str]:
-    """Name -> kind. A norm is recognised by its name, or because its weight is a vector."""
+def tensor_kinds(entries: Sequence[Entry], types: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Name -> kind; `types` are those of the modules, by path, where they are known. A norm is recognised by its name,
+    or because its weight is a vector."""
     ranks = {entry.name: len(entry.spec.shape) for entry in entries}
-    return {entry.name: _kind(entry, ranks) for entry in entries}
+    letters: dict[str, set[str]] = {}  # by the path of a module, its parts that are named by one of them
+    for entry in entries:
+        path = entry.name.split(".")
+        for depth, part in enumerate(path):
+            if part.lower() in _LETTERS:
+                letters.setdefault(".".join(path[:depth]), set()).add(part.lower())
+    return {entry.name: _kind(entry, ranks, types or {}, letters) for entry in entries}
 
 
-def _kind(entry: Entry, ranks: Mapping[str, int]) -> str:
+def _kind(entry: Entry, ranks: Mapping[str, int], types: Mapping[str, str], letters: Mapping[str, set[str]]) -> str:
     if entry.logical_elements == 0:
         return "quantization"
     if entry.role is not Role.PARAMETER:
@@ -79,6 +93,8 @@ def _kind(entry: Entry, ranks: Mapping[str, int]) -> str:
     path = module.split(".") if module else []
     if _RECURRENT.fullmatch(own):
         return "recurrent"
+    if len(entry.spec.shape) > 1 and (kind := _KIND_OF_TYPE.get(types.get(module, "").rpartition(".")[2])):
+        return kind
     if len(entry.spec.shape) > 1:
         rank = len(entry.spec.shape)
         # The name of the layer, or of the tensor if it belongs directly to a block (`in_proj_weight`).
@@ -95,8 +111,9 @@ def _kind(entry: Entry, ranks: Mapping[str, int]) -> str:
         if any(_EMBEDDING.fullmatch(part) for part in names[-2:]):
             return "embedding"
         # The innermost known name decides: `attention.output.dense` is attention, `output.dense` is not.
-        for part in reversed(names):
-            if _ATTENTION.fullmatch(part):
+        for depth, part in reversed(list(enumerate(names))):
+            is_alone = part.lower() in _LETTERS and len(letters.get(".".join(names[:depth]), ())) < 2
+            if _ATTENTION.fullmatch(part) and not is_alone:
                 return "attention"
             if _MLP.fullmatch(part):
                 return "mlp"
@@ -198,10 +215,11 @@ class Aggregate:
     packing are separate kinds. Packed tensors of unknown layout are left out and counted in `not_unpacked`.
     """
 
-    def __init__(self, entries: Iterable[Entry]) -> None:
+    def __init__(self, entries: Iterable[Entry], types: Mapping[str, str] | None = None) -> None:
+        """`types` are those of the modules, by path, where they are known."""
         unique = [entry for entry in entries if entry.shared_with is None]
         self._entries = {entry.name: entry for entry in unique}
-        self._kinds = tensor_kinds(unique)
+        self._kinds = tensor_kinds(unique, types)
         # How many tensors each listed module waits for: whole levels of the tree, as many as may be listed.
         sizes = Counter(module for entry in unique if _is_parameter(entry) for module in _ancestors(entry.name))
         depths = Counter(module.count(".") for module, size in sizes.items() if size > 1)

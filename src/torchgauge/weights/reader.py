@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from torchgauge.checkpoint import Entry, Index, Role
+from torchgauge.checkpoint import Entry, Index, PickledModule, Role
 from torchgauge.checkpoint.dtypes import item_bytes
 from torchgauge.checkpoint.sharing import View, find_owners
 from torchgauge.checkpoint.tensor_names import classify, find_model_prefix
@@ -24,6 +24,7 @@ from torchgauge.errors import FormatError
 from torchgauge.facts import TensorSpec
 from torchgauge.facts.tensor import is_contiguous
 from torchgauge.nested import find_named
+from torchgauge.source import attribute_of
 from torchgauge.weights.plan import PIECE_BYTES, Batch, Piece
 
 if TYPE_CHECKING:
@@ -233,8 +234,10 @@ class LiveTensors:
         self._storages: dict[str, torch.Tensor] = {}
         entries, views = [], []
         prefix: tuple[str, ...] = ()
+        kind, types = "module", tuple[PickledModule, ...]()
         found: Iterable[tuple[str, torch.Tensor, Role]]
         if isinstance(model, Mapping):
+            kind = "state dict"
             named = [(tuple(map(str, path)), tensor) for path, tensor in find_named(model, torch.Tensor)]
             prefix = find_model_prefix([path for path, _ in named])
             specs = [TensorSpec(tuple(tensor.shape), str(tensor.dtype).removeprefix("torch.")) for _, tensor in named]
@@ -245,6 +248,10 @@ class LiveTensors:
         else:
             parameters = ((name, tensor, Role.PARAMETER) for name, tensor in model.named_parameters())
             found = chain(parameters, ((name, tensor, Role.BUFFER) for name, tensor in model.named_buffers()))
+            types = tuple(
+                PickledModule(path, str(attribute_of(module, "original_name", type(module).__name__)))
+                for path, module in model.named_modules()
+            )
         for name, tensor, role in found:
             entry, view = self._describe(name, tensor.detach(), role)
             entries.append(entry)
@@ -255,8 +262,7 @@ class LiveTensors:
             for number, entry in enumerate(entries)
         )
         lead = "".join(f"{part}." for part in prefix)
-        kind = "state dict" if isinstance(model, Mapping) else "module"
-        self.index = Index("", kind, tuple(self._storages), shared, model_prefix=lead)
+        self.index = Index("", kind, tuple(self._storages), shared, model_prefix=lead, modules=types)
 
     def read(self, file: str, offset: int, into: Bytes) -> None:
         storage = self._storages[file]

@@ -134,7 +134,7 @@ class _Scan:
         self._pool, self._reader, self._journal, self._progress = pool, reader, journal, progress
         self._done_bytes, self._total_bytes = 0, sum(plan.nbytes for plan in plans)
         self._entries = {entry.name: entry for entry in index.entries}
-        self._aggregate = Aggregate(index.entries)
+        self._aggregate = Aggregate(index.entries, {module.path: module.type for module in index.modules})
         self._duplicates = Duplicates(reader, {plan.name: plan for plan in plans})
         # The scales of a packed tensor are in its module or up to two levels below.
         self._neighbours: dict[str, dict[str, Entry]] = {}

@@ -33,6 +33,7 @@ class StatNode:
     def __init__(self, name: str = "", parent: StatNode | None = None) -> None:
         self.name = name
         self.parent = parent
+        self.granularity = 0
         self.children: list[StatNode] = []
         self._input_shape: tuple[int, ...] = ()
         self._output_shape: tuple[int, ...] = ()
@@ -95,11 +96,17 @@ class StatTree:
             return 0
         return max(child.depth for child in query_node.parent.children)
 
+    def update_stat_nodes_granularity(self) -> None:
+        """Give every node the largest height among itself and its siblings as its granularity."""
+        for node in self.root_node.walk():
+            node.granularity = self.get_same_level_max_node_depth(node)
+
     def get_collected_stat_nodes(self, query_granularity: int) -> list[StatNode]:
         """The rows of a granularity: nodes of that height, and lower siblings of a node that is at least as high."""
+        self.update_stat_nodes_granularity()
         collected = []
         for node in self.root_node.walk():
             height = node.depth
-            if height == query_granularity or (height < query_granularity <= self.get_same_level_max_node_depth(node)):
+            if height == query_granularity or (height < query_granularity <= node.granularity):
                 collected.append(node)
         return collected

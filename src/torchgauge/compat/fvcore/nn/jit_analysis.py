@@ -212,7 +212,12 @@ _NAMES = (
 )  # fmt: skip
 # Marks for a profiler, such as `nn.DataParallel` sets; a trace does not show them.
 _MARKS = ("_record_function_enter", "_record_function_enter_new", "_record_function_exit")
-IGNORED_OPS = frozenset((*(f"aten::{name}" for name in _NAMES), *(f"profiler::{name}" for name in _MARKS)))
+_IGNORED_OPS = frozenset((*(f"aten::{name}" for name in _NAMES), *(f"profiler::{name}" for name in _MARKS)))
+
+
+def _named_modules_with_dup(model: nn.Module, prefix: str = "") -> Iterator[tuple[str, nn.Module]]:
+    """Modules with their names; one that is registered twice has both."""
+    return model.named_modules(prefix=prefix, remove_duplicate=False)
 
 
 TRACER_WARNINGS = ("all", "no_tracer_warning", "none")
@@ -235,13 +240,11 @@ class JitModelAnalysis:
         self._model = model
         self._inputs = inputs
         self._op_handles: dict[str, Handle] = {}
-        self._ignored_ops: set[str] = set(IGNORED_OPS)
+        self._ignored_ops: set[str] = set(_IGNORED_OPS)
         self._counts_others = False
         self._stats: Statistics | None = None
         first: dict[int, str] = {}
-        self._aliases = {
-            name: first.setdefault(id(module), name) for name, module in model.named_modules(remove_duplicate=False)
-        }
+        self._aliases = {name: first.setdefault(id(module), name) for name, module in _named_modules_with_dup(model)}
         self._enable_warn_unsupported_ops = True
         self._enable_warn_uncalled_mods = True
         self._warn_trace = "no_tracer_warning"
@@ -289,7 +292,7 @@ class JitModelAnalysis:
     def clear_op_handles(self) -> Self:
         """Count nothing, until handles are set."""
         self._op_handles = {}
-        self._ignored_ops = set(IGNORED_OPS)
+        self._ignored_ops = set(_IGNORED_OPS)
         self._counts_others = False
         self._stats = None
         return self
