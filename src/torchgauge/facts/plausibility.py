@@ -17,7 +17,7 @@ from torchgauge.units import format_percent, format_seconds, format_things, form
 
 if TYPE_CHECKING:
     from torchgauge.facts.document_types import Advice, Latency, Measurements
-    from torchgauge.facts.predictions import PredictedRow
+    from torchgauge.facts.predictions import OpForecast, PredictedRow
 
 # Runs of one model on an idle machine differ by this share from minute to minute.
 LEAST_NOISE = 0.05
@@ -225,6 +225,15 @@ def _predicted_limits(row: PredictedRow) -> PredictedRow:
     if share is not None and share < NEAR_THE_ROOF and bound in ROOF_BOUNDS:
         return {**row, "predicted_bound": None}
     return row
+
+
+def forecast_limits(row: OpForecast) -> OpForecast:
+    """A predicted op, without a share above the roof and without a bound far below it."""
+    share = row["roof_share"]
+    if share is not None and share > 1:
+        return {**row, "roof_share": None, "bound": None if row["bound"] in ROOF_BOUNDS else row["bound"]}
+    is_far = share is not None and share < NEAR_THE_ROOF and row["bound"] in ROOF_BOUNDS
+    return {**row, "bound": None} if is_far else row
 
 
 def _plausible_energy(energy: EnergyFacts) -> EnergyFacts:
