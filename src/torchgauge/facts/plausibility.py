@@ -65,7 +65,7 @@ def within_roof(share: float | None) -> float | None:
 
 def interval_share(latency: Latency | None) -> float | None:
     """Half of the median's interval, of the median; None for a single run."""
-    if not latency or latency["runs"] <= 1:
+    if not latency or latency.get("runs", 1) <= 1:
         return None
     median, interval = latency["median_s"], latency["ci95_s"]
     return (interval[1] - interval[0]) / 2 / median if median and interval else None
@@ -112,7 +112,7 @@ def _attribution(figures: dict[str, Any], measured: Measured, noise: float) -> l
     if latency is None or profile is None:
         return []
     whole, reasons = latency["median_s"], list[str]()
-    overhead = profile["overhead_share"]
+    overhead = profile.get("overhead_share")
     if overhead is not None and overhead < -noise:
         figures |= {"profile": {**profile, "overhead_share": None}, "unexplained_s": None}
         took = f"{format_seconds(profile['median_s'])} with the profiler, {format_seconds(whole)} without"
