@@ -40,8 +40,7 @@ def plausible(capture: Capture) -> Capture:
         if ops is not predicted.ops:
             changes["predicted"] = replace(predicted, ops=ops)
     noise = _noise(capture.measured.figures.get("latency")) if capture.measured else 0.0
-    for name in ("advice", "options"):
-        given: tuple[Advice, ...] = getattr(capture, name)
+    for name, given in (("advice", capture.advice), ("options", capture.options)):
         widened = tuple(_widened(row, noise) for row in given)
         if any(new is not old for new, old in zip(widened, given, strict=True)):
             changes[name] = widened
@@ -137,7 +136,7 @@ def _threads(figures: dict[str, Any], measured: Measured, noise: float) -> list[
         return reasons
     kept = dict(threads)
     rows = threads.get("scaling") or []
-    possible = [row for row in rows if 1 / row["threads"] <= row["speedup"] <= row["threads"]]
+    possible = [row for row in rows if 1 / row["threads"] <= row.get("speedup", 1.0) <= row["threads"]]
     if len(possible) < len(rows):
         kept["scaling"] = possible or None
         for row in rows:
