@@ -189,7 +189,7 @@ def test_a_gain_in_measured_time_is_as_uncertain_as_the_run() -> None:
     shown = view.to_dict()["advice"][0]["expected_gain"]
     assert shown["low"] == pytest.approx(0.125 * 0.43)
     assert shown["high"] == pytest.approx(0.125 * 1.57)
-    predicted = {**advice, "expected_gain": {**gain, "basis": "predicted"}}
+    predicted: Any = {**advice, "expected_gain": {**gain, "basis": "predicted"}}
     unchanged = measured_view(latency=wide).with_remarks(advice=[predicted])
     assert unchanged.to_dict()["advice"][0]["expected_gain"]["low"] == 0.11
 
@@ -210,3 +210,16 @@ def test_a_profiler_that_makes_runs_much_faster_shows_a_busy_machine() -> None:
     assert figures["profile"]["overhead_share"] is None
     assert figures["unexplained_s"] is None
     assert any("the machine was busy" in note for note in figures["notes"])
+
+
+def test_a_predicted_op_is_bound_by_the_roof_only_near_it() -> None:
+    small = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 64), nn.LayerNorm(64))
+    large = nn.Sequential(nn.Linear(4096, 4096), nn.ReLU())
+    for model, shape in ((small, (8, 64)), (large, (4096, 4096))):
+        found = tg.forecast(model, on="h200", inputs=torch.zeros(shape), execution="graph")
+        assert isinstance(found, tg.Forecast)
+        assert found.ops
+        for row in found.ops:
+            assert row["roof_share"] is None or row["roof_share"] <= 1
+            is_by_roof = row["bound"] in ("compute", "memory")
+            assert not is_by_roof or row["roof_share"] is None or row["roof_share"] >= NEAR_THE_ROOF

@@ -25,6 +25,7 @@ from torchgauge.facts import (
     PredictedTimes,
     forecast_row,
 )
+from torchgauge.facts.plausibility import forecast_limits
 from torchgauge.facts.schema import read_records
 from torchgauge.registry import collector_paused
 from torchgauge.report.forecast import ForecastReport
@@ -241,7 +242,7 @@ class TimedRun:
             price_per_hour=price_per_hour,
             sources=time.sources,
             host_source=subject.profile.host.source,
-            ops=[row for row in time.ops if row["device_s"]],
+            ops=[forecast_limits(row) for row in time.ops if row["device_s"]],
             modules=module_times(time.ops),
             warnings=[*isolation_remarks(), *self.warnings],
         )

@@ -17,7 +17,7 @@ from torchgauge.units import format_percent, format_seconds, format_things, form
 
 if TYPE_CHECKING:
     from torchgauge.facts.document_types import Advice, Latency, Measurements
-    from torchgauge.facts.predictions import PredictedRow
+    from torchgauge.facts.predictions import OpForecast, PredictedRow
 
 # Runs of one model on an idle machine differ by this share from minute to minute.
 LEAST_NOISE = 0.05
@@ -40,8 +40,7 @@ def plausible(capture: Capture) -> Capture:
         if ops is not predicted.ops:
             changes["predicted"] = replace(predicted, ops=ops)
     noise = _noise(capture.measured.figures.get("latency")) if capture.measured else 0.0
-    for name in ("advice", "options"):
-        given: tuple[Advice, ...] = getattr(capture, name)
+    for name, given in (("advice", capture.advice), ("options", capture.options)):
         widened = tuple(_widened(row, noise) for row in given)
         if any(new is not old for new, old in zip(widened, given, strict=True)):
             changes[name] = widened
@@ -65,7 +64,7 @@ def within_roof(share: float | None) -> float | None:
 
 def interval_share(latency: Latency | None) -> float | None:
     """Half of the median's interval, of the median; None for a single run."""
-    if not latency or latency["runs"] <= 1:
+    if not latency or latency.get("runs", 1) <= 1:
         return None
     median, interval = latency["median_s"], latency["ci95_s"]
     return (interval[1] - interval[0]) / 2 / median if median and interval else None
@@ -112,7 +111,7 @@ def _attribution(figures: dict[str, Any], measured: Measured, noise: float) -> l
     if latency is None or profile is None:
         return []
     whole, reasons = latency["median_s"], list[str]()
-    overhead = profile["overhead_share"]
+    overhead = profile.get("overhead_share")
     if overhead is not None and overhead < -noise:
         figures |= {"profile": {**profile, "overhead_share": None}, "unexplained_s": None}
         took = f"{format_seconds(profile['median_s'])} with the profiler, {format_seconds(whole)} without"
@@ -137,7 +136,7 @@ def _threads(figures: dict[str, Any], measured: Measured, noise: float) -> list[
         return reasons
     kept = dict(threads)
     rows = threads.get("scaling") or []
-    possible = [row for row in rows if 1 / row["threads"] <= row["speedup"] <= row["threads"]]
+    possible = [row for row in rows if 1 / row["threads"] <= row.get("speedup", 1.0) <= row["threads"]]
     if len(possible) < len(rows):
         kept["scaling"] = possible or None
         for row in rows:
@@ -225,6 +224,15 @@ def _predicted_limits(row: PredictedRow) -> PredictedRow:
     if share is not None and share < NEAR_THE_ROOF and bound in ROOF_BOUNDS:
         return {**row, "predicted_bound": None}
     return row
+
+
+def forecast_limits(row: OpForecast) -> OpForecast:
+    """A predicted op, without a share above the roof and without a bound far below it."""
+    share = row["roof_share"]
+    if share is not None and share > 1:
+        return {**row, "roof_share": None, "bound": None if row["bound"] in ROOF_BOUNDS else row["bound"]}
+    is_far = share is not None and share < NEAR_THE_ROOF and row["bound"] in ROOF_BOUNDS
+    return {**row, "bound": None} if is_far else row
 
 
 def _plausible_energy(energy: EnergyFacts) -> EnergyFacts:

@@ -112,7 +112,7 @@ class OpForecast(TypedDict):
     device_s: float
     energy_j: float | None
     source: str
-    bound: Bound
+    bound: Bound | None
     roof_share: float | None
     flops: float
     nbytes: float

@@ -591,7 +591,9 @@ def _bound(rows: Sequence[OpForecast], host_s: float, device_s: float, profile: 
     would not change."""
     if not profile.is_serial and host_s > device_s:
         return HOST
-    shares = summed((row["bound"], row["time_s"]) for row in rows if row["bound"] != HOST or row["device_s"])
+    shares = summed(
+        (bound, row["time_s"]) for row in rows if (bound := row["bound"]) and (bound != HOST or row["device_s"])
+    )
     return max(shares, key=lambda name: shares[name]) if shares else HOST
 
 

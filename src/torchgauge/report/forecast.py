@@ -6,12 +6,20 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from torchgauge.facts import ForecastFacts, forecast_row
+from torchgauge.facts.plausibility import NEAR_THE_ROOF
 from torchgauge.registry import grouped
 from torchgauge.report.charts import COLOURS, WIDTH, Mark, Series, log_chart, svg_label, svg_picture
 from torchgauge.report.model import Block, Cell, Cells, Section, Table, Text, figures, more, names, notes, table
 from torchgauge.report.predictions import Answer, PredictionReport
 from torchgauge.report.registry import FORECAST
-from torchgauge.units import format_count, format_joules, format_percent, format_seconds, format_value
+from torchgauge.units import (
+    format_count,
+    format_joules,
+    format_percent,
+    format_seconds,
+    format_value,
+    format_whole_percent,
+)
 
 _FITS = {"fits": "yes", "does not fit": "no", "too close": "close"}
 _MAX_OPS, _MAX_MODULES, _MAX_ANSWERED = 10, 10, 8
@@ -138,14 +146,16 @@ def _shares(row: ForecastFacts) -> Iterator[Block]:
     total = row.time_s or 1.0
     lines = []
     for (name, source, bound), ops in grouped(((op["op"], op["source"], op["bound"]), op) for op in row.ops).items():
-        seconds, device = sum(op["time_s"] for op in ops), sum(op["device_s"] for op in ops)
-        roof = sum((op["roof_share"] or 0.0) * op["device_s"] for op in ops) / device if device else None
-        near = "" if roof is None else format_percent(roof)
-        cells = [str(len(ops)), format_seconds(seconds), format_percent(seconds / total), near, bound, source]
+        seconds = sum(op["time_s"] for op in ops)
+        known = [(share * op["device_s"], op["device_s"]) for op in ops if (share := op["roof_share"]) is not None]
+        near = format_percent(sum(least for least, _ in known) / sum(taken for _, taken in known)) if known else ""
+        cells = [str(len(ops)), format_seconds(seconds), format_percent(seconds / total), near, bound or "-", source]
         lines.append((seconds, (name, *cells)))
     lines.sort(key=lambda line: -line[0])
     headings = (*names("Op"), *figures("Calls", "Time", "Share", "Of the roof", "Bound", "Source"))
-    yield table(headings, [cells for _, cells in lines[:_MAX_OPS]], more(len(lines) - _MAX_OPS, "kinds of ops"))
+    note = f"bound by compute or memory from {format_whole_percent(NEAR_THE_ROOF)} of the roof on"
+    kinds = [cells for _, cells in lines[:_MAX_OPS]]
+    yield table(headings, kinds, (*more(len(lines) - _MAX_OPS, "kinds of ops"), note))
     modules = sorted((one for one in row.modules if one["depth"] == 1), key=lambda one: -one["time_s"])
     if modules:
         rows = []
