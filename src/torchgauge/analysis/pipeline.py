@@ -151,9 +151,7 @@ def analyze(
         raise UsageError(f"no mode '{mode}'; one of: {', '.join(MODES)}")
     depth = Depth.of(deep, spectrum)
     if is_isolated() and "torch" not in sys.modules:
-        return describe_weights(
-            str(stored_path(target)), depth, weights, advice, silence, progress, all_advice=all_advice
-        )
+        return describe_weights(str(target).strip(), depth, weights, advice, silence, progress, all_advice=all_advice)
     if verify:
         check_verify(advice)
     emitted = requested_footprint(carbon, carbon_intensity, pue, carbon_rate, profile=profile)
@@ -229,7 +227,7 @@ def may_be_weights_alone(path: str, options: Mapping[str, Any]) -> bool:
 
 
 def describe_weights(
-    path: str, depth: Depth, weights: bool | str, advice: bool, silence: Sequence[str], progress: bool | None, *,
+    target: str, depth: Depth, weights: bool | str, advice: bool, silence: Sequence[str], progress: bool | None, *,
     all_advice: bool,
 ) -> Analysis:  # fmt: skip
     """The analysis of a file without code, which needs no torch; for other files the reader is started again with
@@ -240,13 +238,13 @@ def describe_weights(
     from torchgauge.source.source import PROGRAMS, Source, stored_target
     from torchgauge.source.state_names import logical_shapes
 
-    with errors_as_torchgauge(path):
+    with errors_as_torchgauge(stored_path(target)):
         with stage("analysing", shown=progress) as report_progress:
-            index = open_checkpoint(path, progress=report_progress)
+            index = open_checkpoint(target.removeprefix("hf:"), progress=report_progress)
             has_code = index.format in (*PROGRAMS, "gguf")
             if has_code or (index.adapter is None and may_be_listed(logical_shapes(index))):
                 raise NeedsPackageError("torch")
-            source = Source(None, stored_target(index, path), index=index, warnings=index.warnings)
+            source = Source(None, stored_target(index, target), index=index, warnings=index.warnings)
             capture = stored_capture(source)
         if reads_weights(source, switch(weights, "weights")):
             statistics = read_statistics(source, capture.architecture, depth, progress)
