@@ -570,3 +570,39 @@ def test_quantized_weights_train_adapters_only() -> None:
         tg.fit(stack(), weights_dtype="bf16", **options)
     with pytest.raises(UsageError, match="no weights dtype 'int3'"):
         tg.fit(stack(), weights_dtype="int3", **options)
+
+
+@pytest.mark.parametrize("activation", [nn.SiLU(), nn.Mish()])
+def test_the_gradient_of_an_activation_is_one_kernel(activation: nn.Module) -> None:
+    """CUDA has kernels for those of SiLU and Mish; their parts are for other devices."""
+    model, inputs = nn.Sequential(nn.Linear(256, 256), activation), torch.empty(1 << 14, 256, device="meta")
+    found = fitted(model, on="h200", mode="train", inputs=inputs)
+    backward = [row["op"] for row in found.timeline if row["phase"] == "backward" and row["module"] == "1"]
+    names = [row["op"] for row in found.timeline]
+    assert any(name.endswith(("silu_backward", "mish_backward")) for name in names)
+    assert "aten::sigmoid" not in [*names, *backward]
+
+
+class Turned(nn.Module):
+    def __init__(self, norm: nn.Module) -> None:
+        super().__init__()
+        self.norm = norm
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        made: torch.Tensor = self.norm(x)
+        return made
+
+
+def test_a_layer_norm_copies_an_input_that_is_not_in_order() -> None:
+    nbytes = 64 * 512 * 1024 * 4
+    ordered, turned = torch.empty(64, 1024, 512, device="meta"), torch.empty(64, 512, 1024, device="meta")
+    plain = fitted(Turned(nn.LayerNorm(512)), on="h200", inputs=ordered)
+    copied = fitted(Turned(nn.LayerNorm(512)), on="h200", inputs=turned.transpose(1, 2))
+    assert copied.allocated_bytes - plain.allocated_bytes == pytest.approx(nbytes, rel=0.01)
+
+
+def test_a_group_norm_returns_channels_first() -> None:
+    nbytes = 16 * 64 * 128 * 128 * 4
+    inputs = torch.empty(16, 64, 128, 128, device="meta").to(memory_format=torch.channels_last)
+    found = fitted(Turned(nn.GroupNorm(8, 64)), on="h200", inputs=inputs)
+    assert found.allocated_bytes == pytest.approx(3 * nbytes, rel=0.02)

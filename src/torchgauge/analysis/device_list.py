@@ -34,9 +34,9 @@ class KnownDevice:
 def devices() -> list[KnownDevice]:
     """The devices that `fit`, `forecast` and `llm` know by name, with their peaks and the error of predictions for
     them."""
-    from torchgauge.predict.devices import device_names, find_device
+    from torchgauge.predict.devices import known_devices
 
-    return [_known(find_device(name)) for name in device_names()]
+    return [_known(device) for device in known_devices()]
 
 
 def _known(device: Any) -> KnownDevice:

@@ -99,7 +99,13 @@ def _devices() -> dict[str, Device]:
 
 
 def device_names() -> list[str]:
-    return [*_devices()]
+    """The devices whose memory and time can be predicted."""
+    return [listed.short for listed in listed_devices() if "float32" in listed.peaks.flops_per_s]
+
+
+def known_devices() -> list[Device]:
+    """All of the table; of some only the memory can be predicted."""
+    return [*_devices().values()]
 
 
 # Words of makers and series: "NVIDIA GeForce RTX 4090", "rtx4090" and "4090" are one device.
