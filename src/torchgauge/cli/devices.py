@@ -21,6 +21,11 @@ List the devices for --on: memory, peak rates, what predictions rest on and
 their error. Names are given as people write them: "RTX 4090", "4090",
 "A100-80GB", "M4 Max 64GB". A size (24GiB) and "this" work too.
 """
+EXAMPLES = (
+    "torchgauge devices",
+    "torchgauge devices --json",
+    "torchgauge devices -o devices.json",
+)
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
