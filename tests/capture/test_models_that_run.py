@@ -648,3 +648,11 @@ def test_threads_that_wait_for_each_other_are_an_error_and_no_standstill() -> No
 
     with pytest.raises(tg.ForwardError, match="wait for each other"):
         tg.analyze(InThreads(waits, looks=False), inputs=torch.ones(2, 4))
+
+
+def test_weights_that_accelerate_offloads_are_loaded_by_its_hooks() -> None:
+    accelerate = pytest.importorskip("accelerate")
+    model = nn.Sequential(nn.Linear(4, 8), nn.Linear(8, 4)).eval()
+    accelerate.cpu_offload(model, execution_device="cpu")
+    assert tg.analyze(model, inputs=torch.ones(2, 4), advice=False).totals.macs == 2 * 64
+    assert all(parameter.is_meta for parameter in model.parameters())
