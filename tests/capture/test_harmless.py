@@ -270,6 +270,8 @@ def test_parameters_in_a_mapping_of_a_library() -> None:
 class InitialisedByFirstCall(nn.Module):
     """Like the activation normalisation of flows."""
 
+    is_set: torch.Tensor
+
     def __init__(self, way: str) -> None:
         super().__init__()
         self.way = way
@@ -294,5 +296,5 @@ def test_a_parameter_that_the_first_call_initialises_waits_for_the_users_first_c
     model = InitialisedByFirstCall(way).eval()
     memory = model.shift.data_ptr()
     tg.analyze(model, inputs=torch.ones(2, 4), advice=False, inference=inference)
-    assert (model.shift.tolist(), float(model.is_set)) == ([0.0] * 4, 0.0)  # type: ignore[arg-type]
+    assert (model.shift.tolist(), float(model.is_set)) == ([0.0] * 4, 0.0)
     assert model.shift.data_ptr() == memory

@@ -520,6 +520,8 @@ def test_an_output_tensor_takes_the_shape_of_the_result(name: str) -> None:
 
 
 class InInferenceMode(nn.Module):
+    steps: Tensor
+
     def __init__(self, looks: bool) -> None:
         super().__init__()
         self.layer = nn.Linear(4, 4)
