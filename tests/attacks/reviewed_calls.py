@@ -226,12 +226,11 @@ REVIEWED: dict[str, dict[str, str]] = {
         "os.open(file, os.O_RDONLY)": USER,
     },
     "isolation/process.py": {
-        "Path(message.facts['path'])": CHECKED,
         "Path(path)": USER,
         "getattr(errors, facts['type'], TorchgaugeError)": CHECKED,
         "os.fork()": OWN,
         "setattr(error, name, value)": CHECKED,
-        "subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=variables, s": OWN,
+        "subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=variables, st": OWN,
     },
     "isolation/reader.py": {
         "os.listdir(listing)": OWN,
@@ -332,6 +331,9 @@ REVIEWED: dict[str, dict[str, str]] = {
     "source/architecture/evidence.py": {
         "re.compile(pattern)": OWN,
     },
+    "source/attributes.py": {
+        "getattr(holder, name, default)": OWN,
+    },
     "source/archive_records.py": {
         "torch._C.PyTorchFileReader": ARCHIVE,
     },
@@ -409,7 +411,6 @@ REVIEWED: dict[str, dict[str, str]] = {
     "source/modules.py": {
         "hasattr(module, name)": OWN,
         "hasattr(type(module), name)": OWN,
-        "getattr(holder, name, default)": OWN,
     },
     "source/packages.py": {
         "import_module(package)": OWN,

@@ -93,11 +93,12 @@ assert main(["check", "small.json", "--max", "params=1", "--quiet"]) == 3
 def test_the_root_is_called_by_its_type_where_names_are_cut(nets: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (nets / "long.py").write_text(
         "from torch import nn\n"
-        "class AModelWithANameThatTakesALotOfRoom(nn.Linear):\n"
-        "    def __init__(self): super().__init__(4, 2)\n"
+        "class AModelWithANameThatTakesALotOfRoom(nn.Sequential):\n"
+        "    def __init__(self): super().__init__(nn.Linear(4, 2))\n"
+        "def wider(): return nn.Sequential(nn.Linear(4, 3))\n"
     )
     target = "long.py:AModelWithANameThatTakesALotOfRoom"
-    assert main(["compare", target, "nets.py:Large", "--input", "3x4", "--columns", "params,macs,flops"]) == 0
+    assert main(["compare", target, "long.py:wider", "--input", "3x4", "--columns", "params,macs,flops"]) == 0
     table = capsys.readouterr().out.split("Modules that differ\n")[1]
     assert "AModelWithANameThatTakesALotOfRoom" in table
     assert "itself" not in table

@@ -52,7 +52,7 @@ def test_the_report_says_whether_it_fits_and_what_to_change(target: str, capsys:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["--on", "h1000"], "did you mean h100"),
+        (["--on", "hh100"], "did you mean h100"),
         (["--mode", "train", "--optimizer", "adan"], "no optimizer 'adan'"),
         (["--device", "cuda"], "--on"),
         (["-o", "report.pdf"], "must end in one of: .html, .json"),

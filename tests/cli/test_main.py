@@ -106,6 +106,7 @@ def test_the_options_reach_the_analysis(fake_analysis: list[Any]) -> None:
         "code": "b.py:Net",
         "allow_pickle": True,
         "memory_limit": None,
+        "require_isolation": False,
         "time_limit": None,
         "advice": False,
         "all_advice": False,

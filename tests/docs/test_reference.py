@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 import torchgauge as tg
 from tests.compiled.models import WIDTH, Prints
@@ -84,6 +85,15 @@ def test_every_member_of_a_document_that_is_an_object_has_a_table(documents: lis
     assert members - {place[-1] for place in PLACES.values() if place} == named
 
 
+class Checkpointed(nn.Linear):
+    def __init__(self) -> None:
+        super().__init__(4, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = checkpoint(super().forward, x, use_reentrant=False)
+        return result
+
+
 class Growing(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -122,6 +132,7 @@ def documents(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     quantized.__dict__["forward"] = lambda x: x @ quantized.weight.float()
     files.append(tg.analyze(quantized, input_size=(2, 4)).to_dict())
     files.append(tg.analyze(Growing(), inputs=(torch.ones(2, 4), 8)).to_dict())
+    files.append(tg.analyze(Checkpointed(), input_size=(2, 4), mode="train").to_dict())
     return [whole.to_dict(), step.to_dict(), scan.to_dict(), *files, _verified(), {"plan": no_plan("interrupted")}]
 
 

@@ -304,7 +304,7 @@ def test_a_python_file_is_no_checkpoint(tmp_path: Path, capsys: pytest.CaptureFi
     file = tmp_path / "net.py"
     file.write_text("raise SystemExit(77)\n")
     assert main(["weights", str(file), "--no-progress"]) == 1
-    assert "is not a model file" in capsys.readouterr().err
+    assert "is not a PyTorch model" in capsys.readouterr().err
 
 
 def test_siblings_come_before_installed_packages_for_their_own_folder_only(

@@ -17,9 +17,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from torchgauge.analysis.options import stored_path
 from torchgauge.analysis.result import Analysis
 from torchgauge.errors import LimitError, TorchgaugeError
-from torchgauge.facts.document_types import WeightRow
 from torchgauge.facts.schema import conform
-from torchgauge.isolation import is_isolated, unexpected_message
+from torchgauge.isolation import is_isolated
 from torchgauge.registry import collector_paused
 
 if TYPE_CHECKING:
@@ -135,6 +134,8 @@ def _received(text: bytes, subject: str, limits: Limits, check: Callable[[Any], 
     try:
         return check(json.loads(text))
     except (TorchgaugeError, ValueError, RecursionError) as error:
+        from torchgauge.isolation import unexpected_message
+
         raise unexpected_message(subject, error) from error
 
 
@@ -151,6 +152,9 @@ def object_bytes(text: bytes) -> int:
 
 
 def _row(message: Message, subject: str) -> Mapping[str, Any]:
+    from torchgauge.facts.document_types import WeightRow
+    from torchgauge.isolation import unexpected_message
+
     try:
         return conform(json.loads(message.payload), WeightRow, "a row")
     except (TorchgaugeError, ValueError, RecursionError) as error:

@@ -26,7 +26,7 @@ from torchgauge.capture.recorder import Recorder, describe_call, source_line
 from torchgauge.errors import ForwardError, TorchgaugeError, first_line
 from torchgauge.facts import FOREIGN_READ, OpRecord, TensorSpec, tensor_specs
 from torchgauge.source import Candidate
-from torchgauge.source.modules import attribute_of
+from torchgauge.source.attributes import attribute_of
 from torchgauge.units import format_shape
 
 # Messages of torch where C++ code accesses the memory of a tensor that has none.

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from torchgauge.source.modules import attribute_of
+from torchgauge.source.attributes import attribute_of
 from torchgauge.source.torchscript.graphs import (
     frozen_modules,
     frozen_tensors,

@@ -39,7 +39,8 @@ _HOMES = {
     "huggingface_inputs": ("MAKERS", "ModelConfig"),
     "inputs": ("GivenInputs", "candidate_inputs"),
     "first_layer": ("entries", "layer_rule"),
-    "modules": ("all_modules", "attribute_of", "has_attribute"),
+    "attributes": ("attribute_of",),
+    "modules": ("all_modules", "has_attribute"),
     "packages": (
         "ensure_torchvision_imports", "import_optional", "torchvision_importable", "torchvision_ops_are_stubs",
     ),

@@ -10,8 +10,8 @@ from typing import Any
 from torch import Tensor, nn
 
 from torchgauge.registry import Registry
+from torchgauge.source.attributes import attribute_of
 from torchgauge.source.candidate import Defaults, Guess
-from torchgauge.source.modules import attribute_of
 
 # The first argument is a layer, or an object with the same attributes: a scripted layer has no class of torch.
 Shapes = Callable[[Any, Defaults], Iterator[Tensor]]

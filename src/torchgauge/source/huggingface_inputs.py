@@ -9,9 +9,9 @@ import torch
 from torch import nn
 
 from torchgauge.registry import Registry
+from torchgauge.source.attributes import attribute_of
 from torchgauge.source.candidate import Assignment, Defaults, ForwardSignature, Guess
 from torchgauge.source.first_layer import SEQUENCE_LENGTH
-from torchgauge.source.modules import attribute_of
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig

@@ -15,6 +15,7 @@ from torch.nn.parameter import is_lazy
 
 from torchgauge.errors import InputError, UsageError
 from torchgauge.nested import replace_all
+from torchgauge.source.attributes import attribute_of
 from torchgauge.source.candidate import (
     Assignment,
     Candidate,
@@ -33,7 +34,6 @@ from torchgauge.source.candidate import (
 )
 from torchgauge.source.first_layer import TRACED_LENGTHS, Entry, class_names, entries, image_sizes
 from torchgauge.source.huggingface_inputs import huggingface_assignments
-from torchgauge.source.modules import attribute_of
 from torchgauge.source.torchscript_inputs import script_assignments
 from torchgauge.source.user_inputs import InputSpec, given_values, holds_tensor, parse_sizes, sized_candidates
 

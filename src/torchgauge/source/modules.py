@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import nn
 
@@ -31,12 +29,3 @@ def has_attribute(module: nn.Module, name: str) -> bool:
     if isinstance(module, torch.jit.ScriptModule):
         return hasattr(module, name)
     return name in module.__dict__ or hasattr(type(module), name)
-
-
-def attribute_of(holder: object, name: str, default: object = None) -> Any:
-    """An attribute of the user's object; the default also where a property or `__getattr__` raises anything else than
-    AttributeError."""
-    try:
-        return getattr(holder, name, default)
-    except Exception:
-        return default

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from torchgauge.checkpoint import Chunk, Entry, Index, Role
 from torchgauge.facts import ModuleRecord, ParamRecord, PickleImport, StoredRecord, TensorSpec, is_within
 from torchgauge.registry import collector_paused, grouped
-from torchgauge.source.modules import attribute_of
+from torchgauge.source.attributes import attribute_of
 from torchgauge.source.source import Source
 from torchgauge.source.state_names import block_shape, model_entries
 

@@ -59,7 +59,8 @@ _HEADS = ("num_heads", "num_attention_heads", "n_heads", "heads")
 
 def stated_hyperparameters(model: nn.Module) -> dict[str, int]:
     """Without a config: the heads of the last attention layer, if it has such an attribute."""
-    from torchgauge.source.modules import all_modules, attribute_of, has_attribute
+    from torchgauge.source.attributes import attribute_of
+    from torchgauge.source.modules import all_modules, has_attribute
 
     config = attribute_of(model, "config")
     if config is not None and not isinstance(config, dict):
