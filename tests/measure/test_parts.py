@@ -13,6 +13,7 @@ from torchgauge.measure import (
     Budget,
     MeasurementPlan,
     ModuleWatch,
+    Profiled,
     Subject,
     allocation_peak,
     fragmentation,
@@ -22,6 +23,7 @@ from torchgauge.measure import (
     profile_runs,
     ready,
     time_modules,
+    unjoined_calls,
 )
 from torchgauge.source import Candidate
 
@@ -144,10 +146,10 @@ def test_every_static_op_is_found_in_the_profile_with_its_module(name: str) -> N
         run = profile_runs(on_cpu(model, x).run, module_paths(model), 1, device=CPU)[0]
     joined = join(ops, run)
     assert len(joined) == len(ops)
-    starts = [joined[op.index].event.start_ns for op in ops]
+    starts = [joined[op.index].start_ns for op in ops]
     assert starts == sorted(starts)
     for op in ops:
-        inside = [e.path for e in run.events if e.path is not None and _within(joined[op.index].event, e)]
+        inside = [e.path for e in run.events if e.path is not None and _within(joined[op.index], e)]
         assert inside[-1] == op.module
 
 
@@ -163,6 +165,62 @@ def test_an_op_that_did_not_run_is_left_out_and_the_others_are_still_found() -> 
         run = profile_runs(on_cpu(other, x).run, module_paths(other), 1, device=CPU)[0]
     missing = {op.signature.op for op in ops} - {ops[i].signature.op for i in join(ops, run)}
     assert missing == {"aten::relu"}
+
+
+class AddedProducts(nn.Module):
+    """Like the layers of GPT-2, which are no `nn.Linear`; a sum and a product of their own come after each."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight, self.bias = nn.Parameter(torch.randn(16, 16)), nn.Parameter(torch.randn(16))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for _ in range(3):
+            x = x + torch.addmm(self.bias, x, self.weight)
+        return torch.mm(x, self.weight) + x
+
+
+def scripted_run(model: nn.Module, x: torch.Tensor) -> tuple[Any, Profiled]:
+    traced = torch.jit.trace(model, x)
+    ops = tg.analyze(traced, inputs=x).capture.ops
+    with torch.no_grad():
+        for _ in range(3):
+            traced(x)
+        return ops, profile_runs(on_cpu(traced, x).run, {}, 1, device=CPU)[0]
+
+
+def test_an_op_that_torchscript_runs_as_two_has_the_time_of_both() -> None:
+    ops, run = scripted_run(AddedProducts(), torch.randn(4, 16))
+    assert "aten::addmm" not in {event.name for event in run.events}
+    joined = join(ops, run)
+    parts = {op.index: [event.name for event in joined[op.index].events] for op in ops}
+    assert [parts[op.index] for op in ops] == [["aten::mm", "aten::add"], ["aten::add"]] * 3 + [
+        ["aten::mm"], ["aten::add"]
+    ]  # fmt: skip
+    assert all(joined[op.index].duration_ns == sum(e.duration_ns for e in joined[op.index].events) for op in ops)
+    assert unjoined_calls(run, joined, on_device=False) == []
+
+
+def test_a_call_of_no_static_op_is_named() -> None:
+    ops, run = scripted_run(AddedProducts(), torch.randn(4, 16))
+    joined = join([op for op in ops if op.op != "aten::addmm"], run)
+    names = [call.name for call in unjoined_calls(run, joined, on_device=False)]
+    assert {"aten::mm"} <= set(names) <= {"aten::mm", "aten::add"}
+
+
+def test_a_profile_says_which_share_of_the_time_its_ops_have() -> None:
+    model, x = MODELS["convolutions"]
+    ops = tg.analyze(model, inputs=x).capture.ops
+    with torch.no_grad():
+        whole, few = (
+            measure(on_cpu(model, x), given, MeasurementPlan(profile=True, budget=QUICK)).figures["profile"]
+            for given in (ops, [op for op in ops if op.op != "aten::relu"])
+        )
+    assert whole is not None
+    assert few is not None
+    assert (whole["attributed_share"] or 0) > 0.9
+    assert 0 < (few["attributed_share"] or 0) < (whole["attributed_share"] or 0)
+    assert {row["op"]: row["calls"] for row in few["unjoined_calls"]}["aten::relu"] == 1
 
 
 def test_the_allocations_of_a_run_reach_the_static_peak() -> None:

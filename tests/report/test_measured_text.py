@@ -141,3 +141,19 @@ def test_times_can_be_columns_and_order() -> None:
     text = render(measured_view(), "text", Options(columns=("time_s",), sort="time_s", depth=1))
     assert text.index("├─ blocks ModuleList") < text.index("├─ stem Sequential")
     assert "36.0 ms" in text
+
+
+def test_no_ranking_is_printed_where_too_little_of_the_time_is_attributed() -> None:
+    calls = [{"op": "aten::mm", "calls": 8, "time_s": 0.02}, {"op": "aten::add", "calls": 1, "time_s": 0.01}]
+
+    def attributed(share: float) -> str:
+        profile = figures(sample_capture())["profile"] | {"attributed_share": share, "unjoined_calls": calls}
+        return render(measured_view(profile=profile))
+
+    assert "Slowest ops, equal calls" in attributed(0.9)
+    text = attributed(0.37)
+    assert "Slowest ops, equal calls" not in text
+    assert "by their own measured time" not in text
+    assert "37.0 % of the time in calls could be attributed" in " ".join(text.split())
+    assert "8 calls of aten::mm, 1 call of aten::add" in " ".join(text.split())
+    assert "8 × aten::mm 20.0 ms" in " ".join(text.split())

@@ -579,7 +579,18 @@ class Surroundings(TypedDict, total=False):
     governor: str | None
 
 
-class Profile(TypedDict):
+class UnjoinedCalls(TypedDict):
+    op: str
+    calls: Count
+    time_s: float
+
+
+class Joins(TypedDict):
+    attributed_share: NotRequired[Figure]
+    unjoined_calls: NotRequired[list[UnjoinedCalls]]
+
+
+class Profile(Joins):
     runs: Count
     median_s: float
     overhead_share: Figure

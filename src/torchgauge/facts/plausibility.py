@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 LEAST_NOISE = 0.05
 # Below this share of the roof something other than arithmetic or memory limits an op.
 NEAR_THE_ROOF = 0.25
+# With less of the time attributed, the part that took the most may be one that is not known.
+LEAST_ATTRIBUTED = 0.9
 ROOF_BOUNDS = ("compute", "memory")
 
 Rows = TypeVar("Rows", MeasuredOp, MeasuredModule, "PredictedRow")
@@ -55,6 +57,20 @@ def whole_time_s(capture: Capture, parts_s: Iterable[float]) -> float | None:
         return None
     whole, parts = latency["median_s"], sum(parts_s)
     return max(whole, parts) if parts <= (1 + _noise(latency)) * whole else None
+
+
+def ranking_doubt(capture: Capture) -> str | None:
+    """Why parts cannot be ranked by measured time: too much of it was spent in calls that belong to none of them."""
+    profile = capture.measured.figures.get("profile") if capture.measured else None
+    share = profile.get("attributed_share") if profile else None
+    if profile is None or share is None or share >= LEAST_ATTRIBUTED:
+        return None
+    calls = [f"{format_things(row['calls'], 'call')} of {row['op']}" for row in profile.get("unjoined_calls") or ()]
+    others = f" ({', '.join(calls[:3])}{', …' if len(calls) > 3 else ''})" if calls else ""
+    return (
+        f"No ranking by measured time or energy: {format_percent(share)} of the time in calls could be attributed to "
+        f"ops of the model, the rest is of other calls{others}. A ranking needs {format_percent(LEAST_ATTRIBUTED)}."
+    )
 
 
 def within_roof(share: float | None) -> float | None:

@@ -50,6 +50,7 @@ _HOMES = {
     ),
     "profile": (
         "DeviceKernel", "HostEvent", "OpTime", "Profiled", "RUN", "align", "join", "profile_runs", "split_runs",
+        "unjoined_calls",
     ),
     "rates": ("COPY", "PACE", "buffer_bytes", "last_cache_bytes", "matmul", "outcome"),
     "readings": (

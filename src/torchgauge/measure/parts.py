@@ -26,11 +26,23 @@ from torchgauge.measure.module_times import (
     own_times,
     script_roots,
 )
-from torchgauge.measure.profile import HostEvent, Joined, Profiled, join, least_time, op_figures, op_times, profile_runs
+from torchgauge.measure.profile import (
+    OPTIMIZER_STEP,
+    HostEvent,
+    Joined,
+    Profiled,
+    join,
+    least_time,
+    op_figures,
+    op_times,
+    profile_runs,
+    unjoined_calls,
+)
 from torchgauge.measure.subject import Subject, TrainingStep
+from torchgauge.registry import grouped
 
 if TYPE_CHECKING:
-    from torchgauge.facts.document_types import Measurements, Memory, Moment, Pattern, Profile
+    from torchgauge.facts.document_types import Joins, Measurements, Memory, Moment, Pattern, Profile, UnjoinedCalls
     from torchgauge.facts.measurements import MeasuredModule, MeasuredOp
 
 PROFILED_RUNS = 5
@@ -114,7 +126,7 @@ def measure_modules(work: Measurement) -> None:
     work.modules = module_rows({path: sum(phases.values()) for path, phases in own.items()}, work.total_s)
     work.figures |= {"module_phases": own} if plan.train else {}
     work.figures["unexplained_s"] = work.total_s - explained
-    work.figures["profile"] = _profile(work, profiled, joined)
+    work.figures["profile"] = {**_profile(work, profiled, joined), **_joins(work, profiled, joined, explained)}
     if plan.profile:
         least = least_time(work.ops, times)
         timed = [op for op in work.ops if op.index in times]
@@ -167,8 +179,25 @@ def _profile(work: Measurement, runs: Sequence[Profiled], joined: Sequence[Mappi
     }
 
 
-# The range that torch puts around a step.
-_OPTIMIZER_STEP = "Optimizer.step#"
+def _joins(
+    work: Measurement, runs: Sequence[Profiled], joined: Sequence[Mapping[int, Joined]], explained_s: float
+) -> Joins:
+    """The calls that belong to no static op, means over the runs, and the share of the time in calls that the others
+    have."""
+    calls = grouped(
+        (call.name, (call.device_ns if work.on_device else call.duration_ns) * 1e-9)
+        for run, found in zip(runs, joined, strict=True)
+        for call in unjoined_calls(run, found, on_device=work.on_device)
+    )
+    rows: list[UnjoinedCalls] = [
+        {"op": name, "calls": max(1, round(len(each) / len(runs))), "time_s": sum(each) / len(runs)}
+        for name, each in calls.items()
+    ]
+    whole = explained_s + sum(row["time_s"] for row in rows)
+    return {
+        "attributed_share": explained_s / whole if whole else None,
+        "unjoined_calls": sorted(rows, key=lambda row: -row["time_s"]),
+    }
 
 
 def device_module_times(runs: Sequence[Profiled]) -> dict[str, ModuleTime]:
@@ -201,7 +230,7 @@ def optimizer_time(runs: Sequence[Profiled]) -> float:
     for run in runs:
         end = total = 0
         for event in run.events:
-            if event.name.startswith(_OPTIMIZER_STEP):
+            if event.name.startswith(OPTIMIZER_STEP):
                 end = max(end, event.end_ns)
             if event.start_ns < end:
                 total += sum(kernel.duration_ns for kernel in event.kernels)
@@ -214,7 +243,7 @@ NO_OP = -1
 
 def trace_of(run: Profiled, joined: Mapping[int, Joined]) -> TraceRecord:
     """The whole run; calls and kernels of the static ops carry their index."""
-    ops = {id(call.event): index for index, call in joined.items()}
+    ops = {id(event): index for index, call in joined.items() for event in call.events}
     launched = {id(kernel): index for index, call in joined.items() for kernel in call.kernels}
     names: dict[str, int] = {}
     threads: dict[int, int] = {}
@@ -265,12 +294,12 @@ def timeline(run: Profiled, joined: Mapping[int, Joined], *, on_device: bool) ->
     moments = [(a.at_ns, a.nbytes) for a in run.allocations if a.on_device == on_device]
     rows: list[Moment] = []
     held = place = 0
-    for index, call in sorted(joined.items(), key=lambda item: item[1].event.start_ns):
-        while place < len(moments) and moments[place][0] < call.event.start_ns:
+    for index, call in sorted(joined.items(), key=lambda item: item[1].start_ns):
+        while place < len(moments) and moments[place][0] < call.start_ns:
             held += moments[place][1]
             place += 1
         before = peak = held
-        while place < len(moments) and moments[place][0] < call.event.end_ns:
+        while place < len(moments) and moments[place][0] < call.end_ns:
             held += moments[place][1]
             peak = max(peak, held)
             place += 1

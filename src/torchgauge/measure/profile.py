@@ -6,6 +6,8 @@ from __future__ import annotations
 import math
 import os
 import re
+from bisect import bisect_left
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
@@ -21,6 +23,7 @@ from torchgauge.facts import FREE, OpRecord
 from torchgauge.facts.measurements import MeasuredOp
 from torchgauge.hardware import Peaks, Roof, allows_tf32
 from torchgauge.hardware.devices import LAUNCH
+from torchgauge.registry import grouped
 
 RUN = "torchgauge::run"
 MODULE = "torchgauge::module "
@@ -156,13 +159,33 @@ def split_runs(raw: Any) -> list[Profiled]:
 _MAX_CALLS_AHEAD = 2000
 
 
+# TorchScript's executor runs some ops as others, one after the other (`decompose_ops.cpp`).
+_OTHER_CALLS = {"aten::addmm": ("aten::mm", "aten::add")}
+# An op; others are ranges, such as `forward`, and calls of autograd's nodes, which contain ops.
+_OP = re.compile(r"(?!autograd::|torchgauge::)\w+::\w+")
+# The range that torch puts around a step.
+OPTIMIZER_STEP = "Optimizer.step#"
+
+
 @dataclass(frozen=True, slots=True)
 class Joined:
-    """A static op and its recorded call; the kernels include those of nested calls."""
+    """A static op and its recorded call, or calls one after the other; the kernels include those of nested calls."""
 
     index: int
-    event: HostEvent
+    events: tuple[HostEvent, ...]
     kernels: tuple[DeviceKernel, ...]
+
+    @property
+    def start_ns(self) -> int:
+        return self.events[0].start_ns
+
+    @property
+    def end_ns(self) -> int:
+        return self.events[-1].end_ns
+
+    @property
+    def duration_ns(self) -> int:
+        return sum(event.duration_ns for event in self.events)
 
     @property
     def device_ns(self) -> int:
@@ -177,33 +200,94 @@ class Joined:
 def join(ops: Sequence[OpRecord], run: Profiled) -> dict[int, Joined]:
     """By the static op's index. An op without a counterpart (another kernel was chosen) is left out."""
     calls = [event for event in run.events if event.path is None]
+    names = [_either(event.name) for event in calls]
     # Each op is the first call of its name after the previous one; nested calls are skipped.
-    found: dict[int, int] = {}
+    found: dict[int, tuple[int, ...]] = {}
     place = 0
     for op in ops:
-        wanted = _either(op.signature.op)
         within = range(place, min(place + _MAX_CALLS_AHEAD, len(calls)))
-        first = next((i for i in within if _either(calls[i].name) == wanted), None)
+        first = next((at for i in within if (at := _calls_of(op, calls, names, i))), None)
         if first is not None:
             found[op.index] = first
-            place = _after(calls, first)
+            place = _after(calls, first[-1])
     if len(found) < len(ops):
         # An op without a counterpart may have been paired with a call far ahead, so that the ops after it found none:
         # align the ops with the outermost calls of any of their names, as many as agree in order.
-        names = {_either(op.signature.op) for op in ops}
-        outermost: list[int] = []
-        end = 0
-        for at, event in enumerate(calls):
-            if _either(event.name) in names and event.start_ns >= end:
-                outermost.append(at)
-                end = event.end_ns
-        pairs = align([_either(op.signature.op) for op in ops], [_either(calls[at].name) for at in outermost])
-        found = max({ops[i].index: outermost[j] for i, j in pairs.items()}, found, key=len)
+        found = max(_aligned(ops, calls, names, {}), _aligned(ops, calls, names, _OTHER_CALLS), found, key=len)
     joined: dict[int, Joined] = {}
-    for index, at in found.items():
-        kernels = tuple(kernel for event in calls[at : _after(calls, at)] for kernel in event.kernels)
-        joined[index] = Joined(index, calls[at], kernels)
+    for index, places in found.items():
+        kernels = tuple(k for at in places for event in calls[at : _after(calls, at)] for k in event.kernels)
+        joined[index] = Joined(index, tuple(calls[at] for at in places), kernels)
     return joined
+
+
+def _calls_of(op: OpRecord, calls: list[HostEvent], names: Sequence[str], at: int) -> tuple[int, ...]:
+    """The calls from `at` on that are this op; empty if the call there is another op's."""
+    wanted = _either(op.signature.op)
+    if names[at] == wanted:
+        return (at,)
+    places: list[int] = []
+    for name in _OTHER_CALLS.get(wanted, ()):
+        if at == len(calls) or names[at] != name:
+            return ()
+        places.append(at)
+        at = _after(calls, at)
+    return tuple(places)
+
+
+def _aligned(
+    ops: Sequence[OpRecord], calls: list[HostEvent], names: Sequence[str], others: Mapping[str, tuple[str, ...]]
+) -> dict[int, tuple[int, ...]]:
+    """The places of the ops' calls, by index, where as many as can be agree in order; of ops in `others` all parts."""
+    own = [(op.index, _either(op.signature.op)) for op in ops]
+    wanted = [(index, part) for index, name in own for part in others.get(name, (name,))]
+    known = {name for _, name in wanted}
+    outermost: list[int] = []
+    end = 0
+    for at, event in enumerate(calls):
+        if names[at] in known and event.start_ns >= end:
+            outermost.append(at)
+            end = event.end_ns
+    pairs = align([name for _, name in wanted], [names[at] for at in outermost])
+    found = grouped((wanted[i][0], outermost[j]) for i, j in pairs.items())
+    counts = Counter(index for index, _ in wanted)
+    return {index: tuple(places) for index, places in found.items() if len(places) == counts[index]}
+
+
+@dataclass(frozen=True, slots=True)
+class UnjoinedCall:
+    """A call of the run that belongs to no static op, with all that it calls."""
+
+    name: str
+    duration_ns: int
+    device_ns: int
+
+
+def unjoined_calls(run: Profiled, joined: Mapping[int, Joined], *, on_device: bool) -> list[UnjoinedCall]:
+    """The outermost calls of ops that are neither a static op's nor around one. On a device, those of the optimizer are
+    left out: there its kernels work on many parameters at once."""
+    calls = [event for event in run.events if event.path is None]
+    known = {id(event) for call in joined.values() for event in call.events}
+    starts: dict[int, list[int]] = {}
+    for event in calls:
+        if id(event) in known:
+            starts.setdefault(event.thread, []).append(event.start_ns)
+    until: dict[int, int] = {}
+    found: list[UnjoinedCall] = []
+    for at, event in enumerate(calls):
+        if event.start_ns < until.get(event.thread, 0):
+            continue
+        joins = starts.get(event.thread, [])
+        place = bisect_left(joins, event.start_ns)
+        is_optimizer = on_device and event.name.startswith(OPTIMIZER_STEP)
+        if id(event) in known or is_optimizer:
+            until[event.thread] = event.end_ns
+        elif _OP.fullmatch(event.name) and not (place < len(joins) and joins[place] < event.end_ns):
+            until[event.thread] = event.end_ns
+            inside = (e for e in calls[at : _after(calls, at)] if e.thread == event.thread)
+            device_ns = sum(kernel.duration_ns for e in inside for kernel in e.kernels)
+            found.append(UnjoinedCall(event.name, event.duration_ns, device_ns))
+    return found
 
 
 def _either(name: str) -> str:
@@ -285,7 +369,7 @@ def op_times(runs: Sequence[Mapping[int, Joined]], *, on_device: bool) -> dict[i
     times: dict[int, OpTime] = {}
     for index in sorted(common):
         calls = [run[index] for run in runs]
-        cpu = fmean(call.event.duration_ns for call in calls) * 1e-9
+        cpu = fmean(call.duration_ns for call in calls) * 1e-9
         device = fmean(call.device_ns for call in calls) * 1e-9
         idle = fmean(call.idle_ns for call in calls) * 1e-9
         names = tuple(dict.fromkeys(kernel.name for kernel in calls[-1].kernels))

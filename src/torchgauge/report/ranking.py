@@ -12,7 +12,7 @@ from torchgauge.facts import UNCOUNTED, Node, OpRecord, Sums, View
 from torchgauge.facts.figures import ESTIMATED
 from torchgauge.facts.measurements import energy_of, measurements_of
 from torchgauge.facts.module import index_of, without_stars
-from torchgauge.facts.plausibility import whole_time_s
+from torchgauge.facts.plausibility import ranking_doubt, whole_time_s
 from torchgauge.registry import grouped, summed
 
 if TYPE_CHECKING:
@@ -81,7 +81,16 @@ def rate(entry: TopModules | TopOps, amount: int) -> float | None:
     return amount / entry.value if amount else None
 
 
+def withheld(view: View, by: str) -> str | None:
+    """Why there is no ranking by measured time or energy, which is attributed by time; None if there may be one."""
+    is_measured = by == BY_TIME or (by == BY_ENERGY and not is_estimated(view))
+    return ranking_doubt(view.capture) if is_measured else None
+
+
 def top_modules(view: View, by: str, limit: int) -> list[TopModules]:
+    """Empty where the ranking is withheld."""
+    if withheld(view, by):
+        return []
     measured, energy = view.capture.measured, view.capture.energy
     times = measured.modules if measured else {}
     total = _whole(view, by, [row.get("self_time_s") or 0.0 for row in times.values()])
@@ -119,7 +128,10 @@ def top_modules(view: View, by: str, limit: int) -> list[TopModules]:
 
 
 def top_ops(view: View, by: str, limit: int) -> list[TopOps]:
-    """Ops that do nothing are left out; by time or energy those without a figure."""
+    """Ops that do nothing are left out; by time or energy those without a figure. Empty where the ranking is
+    withheld."""
+    if withheld(view, by):
+        return []
     ops, key = view.capture.ops, energy_key(view)
     times: Mapping[int, MeasuredOp] = {}
     if by == BY_FLOPS:
@@ -197,8 +209,9 @@ class TopPhases:
 
 
 def top_phases(view: View, limit: int) -> list[TopPhases]:
-    """Sorted by the time of all phases together; empty unless a training step was measured."""
-    phases = measurements_of(view).get("module_phases") or {}
+    """Sorted by the time of all phases together; empty unless a training step was measured, and where the ranking is
+    withheld."""
+    phases = {} if withheld(view, BY_TIME) else measurements_of(view).get("module_phases") or {}
     ranked = []
     for paths in grouped((path_pattern(path), path) for path in phases).values():
         seconds: Counter[str] = Counter()

@@ -24,7 +24,17 @@ from torchgauge.report.model import (
     table_section,
 )
 from torchgauge.report.options import ABOUT, Detail, Options
-from torchgauge.report.ranking import BY_ENERGY, THE_MODEL, TopModules, TopOps, is_estimated, rate, top_modules, top_ops
+from torchgauge.report.ranking import (
+    BY_ENERGY,
+    THE_MODEL,
+    TopModules,
+    TopOps,
+    is_estimated,
+    rate,
+    top_modules,
+    top_ops,
+    withheld,
+)
 from torchgauge.units import (
     format_count,
     format_exact,
@@ -130,6 +140,8 @@ def range_text(joules: Range) -> str:
 
 def _rankings(view: View, limit: int) -> Iterator[Section]:
     estimated = is_estimated(view)
+    if reason := withheld(view, BY_ENERGY):
+        yield Section("Most energy-hungry modules and ops", notes([reason]), Topic.ENERGY, page_part="energy")
     # FLOPs per estimated joule would only repeat the assumptions of the estimate.
     columns = figures("×", "Estimated" if estimated else "Energy", "share", *(() if estimated else ("FLOP/J",)))
 

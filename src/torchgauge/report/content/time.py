@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from torchgauge.facts import TraceRecord, View
@@ -26,19 +27,30 @@ from torchgauge.report.model import (
     table_section,
 )
 from torchgauge.report.options import Options
-from torchgauge.report.ranking import BY_TIME, THE_MODEL, equal_calls, rate, share_of, top_modules, top_ops, top_phases
+from torchgauge.report.ranking import (
+    BY_TIME,
+    THE_MODEL,
+    equal_calls,
+    rate,
+    share_of,
+    top_modules,
+    top_ops,
+    top_phases,
+    withheld,
+)
 from torchgauge.units import (
     format_bytes,
     format_count,
     format_exact,
     format_percent,
     format_seconds,
+    format_things,
     format_value,
     format_whole_percent,
 )
 
 if TYPE_CHECKING:
-    from torchgauge.facts.document_types import Latency
+    from torchgauge.facts.document_types import Latency, UnjoinedCalls
 
 NO_ROOF = "No roofline: peak unknown; run torchgauge system --calibrate."
 
@@ -48,6 +60,8 @@ def sections(view: View, options: Options) -> Iterator[Section]:
     if view.measurements is None:
         return
     yield measured_section(view)
+    if reason := withheld(view, BY_TIME):
+        yield Section("Slowest modules and ops", notes([reason]), Topic.TIME, page_part="time")
     yield from _slow_modules(view, options.rows(*RANKED_ROWS))
     if ranked := top_ops(view, BY_TIME, options.rows(*RANKED_ROWS)):
         has_roof = any(entry.roof_share is not None for entry in ranked)
@@ -169,6 +183,8 @@ class Residue:
     device_idle_s: float | None
     profiled_s: float | None
     between_ops_s: float | None
+    unjoined_calls: Sequence[UnjoinedCalls] = ()
+    ops_not_run: Counter[str] = field(default_factory=Counter)
 
     @property
     def unexplained_share(self) -> float:
@@ -183,6 +199,7 @@ def find_residue(view: View) -> Residue | None:
         return None
     total = latency["median_s"]
     trace = view.capture.measured.trace if view.capture.measured else None
+    timed = view.capture.measured.ops if view.capture.measured else {}
     return Residue(
         total_s=total,
         in_ops_s=total - unexplained_s,
@@ -194,6 +211,8 @@ def find_residue(view: View) -> Residue | None:
         device_idle_s=profile.get("device_idle_s"),
         profiled_s=trace.duration_ns * 1e-9 if trace else None,
         between_ops_s=between_calls_s(trace) if trace else None,
+        unjoined_calls=profile.get("unjoined_calls") or (),
+        ops_not_run=Counter(op.op for op in view.capture.ops if op.index not in timed) if timed else Counter(),
     )
 
 
@@ -222,6 +241,15 @@ def residue_section(view: View) -> Section | None:
         ("In ops", format_seconds(found.in_ops_s), f"{where}({joined})"),
         ("Unattributed", format_seconds(found.unexplained_s), f"{format_percent(found.unexplained_share)} of the run"),
     ]
+    if calls := found.unjoined_calls:
+        times = [f"{row['calls']} × {row['op']} {format_seconds(row['time_s'])}" for row in calls]
+        rest = f" and {format_things(len(times) - 3, 'more op')}" if len(times) > 3 else ""
+        seconds = format_seconds(sum(row["time_s"] for row in calls))
+        facts.append(("Not joined", seconds, f"calls of no static op: {', '.join(times[:3])}{rest}"))
+    if found.ops_not_run:
+        listed = [f"{count} × {op}" for op, count in found.ops_not_run.most_common()]
+        rest = f" and {format_things(len(listed) - 3, 'more op')}" if len(listed) > 3 else ""
+        facts.append(("Without a call", "", f"the run has none for {', '.join(listed[:3])}{rest}"))
     if found.device_idle_s is not None:
         share = format_percent(found.device_idle_s / found.total_s if found.total_s else None)
         facts.append(("Device idle", format_seconds(found.device_idle_s), f"{share}: no kernel ran"))

@@ -39,6 +39,7 @@ from torchgauge.report.ranking import (
     top_modules,
     top_ops,
     top_phases,
+    withheld,
 )
 
 if TYPE_CHECKING:
@@ -91,6 +92,7 @@ def time(view: View, options: Options) -> dict[str, object] | None:
             }
             for entry in ops
         ],
+        "withheld": withheld(view, BY_TIME),
         "ops_note": op_times_note(has_roof=any(entry.roof_share is not None for entry in ops)),
         "residue": residue and section_data(residue),
         "quantities": quantities,
@@ -163,7 +165,7 @@ def energy(view: View, options: Options) -> dict[str, object] | None:
             }
             for entry in top_ops(view, BY_ENERGY, _RANKING_ROWS)
         ],
-        "ops_notes": list(parts_notes(view)),
+        "ops_notes": [reason] if (reason := withheld(view, BY_ENERGY)) else list(parts_notes(view)),
         "thermal": heat and section_data(heat, has_plots=False),
         "series": thermal.get("series") if thermal else None,
         "idle_watts": figures.get("idle_watts"),

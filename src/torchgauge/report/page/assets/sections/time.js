@@ -8,6 +8,7 @@
       if (data.latency) drawLatency(element, data.latency);
       tg.drawBlocks(element, data.measured);
       drawPhases(element, data.phases);
+      if (data.withheld) element.append(tg.note(data.withheld));
       drawRankings(element, data);
       if (data.residue) tg.drawBlocks(element, data.residue);
       for (const section of data.machine) tg.drawBlocks(element, section);
