@@ -135,7 +135,7 @@ def test_a_subclass_chooses_the_modules_that_get_a_row() -> None:
     hook = Blocks(nested(), (8,))
     assert list(hook.retrieve_leaf_modules()) == list(hook.stats) == ["stem", "body", "head"]
     assert hook.stats["body"].parameter_quantity == 4 * 20
-    own = analyze(nested().body, input_size=(1, 4), weights=False).totals
+    own = analyze(nested().get_submodule("body"), input_size=(1, 4), weights=False).totals
     assert hook.stats["body"].madd == own.flops
     assert hook._input_size == (8,)
 
