@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import logging
 import warnings
 from collections import Counter
@@ -244,5 +245,35 @@ def test_names_that_scripts_import_from_the_module_of_the_analysis() -> None:
     from torchgauge.compat.fvcore.nn.jit_analysis import _IGNORED_OPS, _named_modules_with_dup
 
     assert {"aten::relu", "aten::view"} <= _IGNORED_OPS
+    assert isinstance(_IGNORED_OPS, set)
     layer = nn.Linear(2, 2)
     assert [name for name, _ in _named_modules_with_dup(nn.Sequential(layer, layer))] == ["", "0", "1"]
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize("package", ["torchgauge.compat.fvcore", "fvcore"])
+def test_a_scoped_graph_has_the_ops_under_the_names_of_their_modules(package: str) -> None:
+    pytest.importorskip(package)
+    tool: Any = importlib.import_module(f"{package}.nn.jit_analysis")
+    layer = nn.Linear(3, 3)
+    model = nn.Sequential(nn.Sequential(layer, nn.ReLU()), layer)
+    aliases = {module: name for name, module in model.named_modules()} | {layer: "shared"}
+    graph = tool._get_scoped_trace_graph(model, (torch.randn(2, 3),), aliases)
+    ops = [node for node in graph.nodes() if node.kind().startswith("aten::")]
+    assert [(node.kind(), node.scopeName()) for node in ops] == [
+        ("aten::linear", "/0/shared"),
+        ("aten::relu", "/0/0.1"),
+        ("aten::linear", "/shared"),
+    ]
+    assert [value.type().sizes() for value in ops[0].outputs()] == [[2, 3]]
+    assert not any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
+
+
+@pytest.mark.parametrize("package", ["torchgauge.compat.fvcore", "fvcore"])
+def test_an_analysis_knows_the_name_of_every_module(package: str) -> None:
+    pytest.importorskip(package)
+    tool: Any = importlib.import_module(f"{package}.nn.jit_analysis")
+    layer = nn.Linear(3, 3)
+    model = nn.Sequential(layer, layer)
+    aliases = tool.JitModelAnalysis(model, (torch.randn(2, 3),))._aliases
+    assert aliases == {"": "", model: "", "0": "0", layer: "0", "1": "0"}

@@ -152,3 +152,25 @@ def test_every_public_name_of_fvcores_counting_modules_takes_the_same_arguments(
     for key in own:
         expected, found = (inspect.signature(getattr(tool, key)).parameters for tool in (theirs, mine))
         assert [(p.name, p.default) for p in found.values()] == [(p.name, p.default) for p in expected.values()]
+
+
+def test_the_steps_of_a_table_work_on_figures_of_ones_own(original: Any) -> None:
+    model = nn.Sequential(nn.Sequential(nn.Linear(2, 2)), nn.ReLU(), nn.Linear(2, 2))
+    figures = {"time": {"": 3000, "0": 1000, "0.0": 1000, "2": 2000}, "calls": {"": 2, "2": 0}}
+
+    def steps(package: str) -> list[Any]:
+        tool = importlib.import_module(f"{package}.print_model_statistics")
+        filled = tool._fill_missing_statistics(model, figures)
+        kept = tool._remove_zero_statistics(tool._group_by_module(filled))
+        texts = tool._indicate_uncalled_modules(tool._pretty_statistics(kept), "calls", {"2"})
+        table = tool._model_stats_table(texts, max_depth=1, stat_columns=["calls", "time"])
+        return [filled, texts, table, tool._model_stats_str(model, texts)]
+
+    assert steps(ours.__name__) == steps(original.__name__)
+
+
+def test_the_columns_of_a_table_are_the_titles_in_the_order_they_come() -> None:
+    from torchgauge.compat.fvcore.nn.print_model_statistics import _model_stats_table
+
+    table = _model_stats_table({"": {"a": "1"}, "x": {"b": "2", "a": "1"}, "y": {}})
+    assert table.splitlines()[0].split() == ["|", "module", "|", "a", "|", "b", "|"]

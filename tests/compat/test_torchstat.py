@@ -8,6 +8,7 @@ import pytest
 from torch import nn
 
 from tests.compat.stat_models import Net, nested, rows
+from torchgauge.analysis import analyze
 from torchgauge.compat.torchstat import ModelHook, StatNode, StatTree, report_format, stat
 from torchgauge.source import torchvision_importable
 
@@ -123,6 +124,20 @@ def test_leaves_come_by_name_in_order() -> None:
     assert list(leaves) == [
         "stem", "body.0.first", "body.0.act", "body.0.second", "body.1.first", "body.1.act", "body.1.second", "head",
     ]  # fmt: skip
+
+
+def test_a_subclass_chooses_the_modules_that_get_a_row() -> None:
+    class Blocks(ModelHook):
+        @staticmethod
+        def _retrieve_leaf_modules(model: nn.Module) -> list[tuple[str, nn.Module]]:
+            return list(model.named_children())
+
+    hook = Blocks(nested(), (8,))
+    assert list(hook.retrieve_leaf_modules()) == list(hook.stats) == ["stem", "body", "head"]
+    assert hook.stats["body"].parameter_quantity == 4 * 20
+    own = analyze(nested().get_submodule("body"), input_size=(1, 4), weights=False).totals
+    assert hook.stats["body"].madd == own.flops
+    assert hook._input_size == (8,)
 
 
 def test_a_node_is_collected_by_its_height_or_next_to_a_higher_one() -> None:

@@ -40,6 +40,9 @@ TABLE: list[tuple[nn.Module, list[tuple[int, ...]], int, int, tuple[int, int]]] 
     (nn.Linear(8, 5), [(N, 8)], N * 8 * 5, 5 * (2 * 8 - 1), (N * (8 + 45), N * 5)),
     (nn.Upsample(scale_factor=2), [(N, 3, 4, 5)], N * 8 * 10, 0, (0, 0)),
     (nn.Softmax(dim=1), [(N, 7)], 0, 3 * 7 - 1, (0, 0)),
+    (nn.Softmax(dim=1), [(N, 2, 29, 29)], 0, 3 * (2 * 29 * 29) - 1, (0, 0)),
+    (nn.Softmax(dim=-1), [(N, 6, 5)], 0, 3 * (6 * 5) - 1, (0, 0)),
+    (nn.Softmax(dim=0), [(7,)], 0, 3 * 7 - 1, (0, 0)),
     (nn.Bilinear(3, 4, 5), [(N, 3), (N, 4)], 0, 5 * (2 * (3 * 4 + 4) - 1), (0, 0)),
 ]
 

@@ -2,17 +2,23 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 
-from tests.report.energy_sample import estimated_energy
+import torchgauge as tg
+from tests.report.energy_sample import estimated_energy, measured_energy
 from tests.report.measured_sample import latency, measured_view
 from tests.report.sample import sample_capture
 from tests.report.saved_runs import load_run
 from torchgauge.facts import View
+from torchgauge.hardware import collect_environment
 from torchgauge.report import SCAN, Options, find_format, render
 from torchgauge.report.content import summary_facts
 from torchgauge.report.formats import CHAPTERS
+from torchgauge.units import format_joules
 
 TITLES = [title for title, _, _ in CHAPTERS]
 
@@ -128,3 +134,77 @@ def test_one_run_is_not_called_a_median() -> None:
         fact for fact in summary_facts(measured_view(latency=latency(0.08) | {"runs": 1})) if fact[0] == "Latency"
     ]
     assert fact[2] == "measured: one undisturbed run"
+
+
+def nodes_of(view: View) -> dict[int, str]:
+    """The text of every node, without line breaks."""
+    part = part_of(render(view, "comprehensive"), "NODES, ONE BY ONE")
+    found = re.findall(r"^Node (\d+): (.*?)(?=^Node |\Z)", part, re.MULTILINE | re.DOTALL)
+    return {int(index): " ".join(text.split()) for index, text in found}
+
+
+def test_advice_is_at_every_node_that_it_concerns() -> None:
+    nodes = nodes_of(load_run("cnn"))
+    fold = "recommended about 15 % fewer bytes moved (10 to 20 %): fold the batch norm into the convolution before it"
+    assert {index for index, text in nodes.items() if fold in text} == {2, 4, 6, 8}
+    assert all("(advice 1)" in nodes[index] for index in (2, 4, 6, 8))
+    freeze = "compile the model with its weights frozen: batch norm and activation run with the convolution (advice 2)"
+    assert {index for index, text in nodes.items() if freeze in text} == {0, 1, 2, 4, 5}
+    assert "recommended" not in nodes[14]
+
+
+def test_withdrawn_advice_is_at_no_node() -> None:
+    run = load_run("cnn")
+    refuted = {"verdict": "refuted", "kept": False, "gain": 0.0, "reason": "no gain", "ci95": None}
+    refuted |= {"quantity": "time_s", "output_error": {"relative": 0.0, "top1": None}}
+    first, *others = run.capture.advice
+    rows: Any = ({**first, "verified": refuted}, *others)
+    nodes = nodes_of(View(replace(run.capture, advice=rows)))
+    assert "fold the batch norm" not in " ".join(nodes.values())
+    assert "frozen: batch norm and activation run with the convolution (advice 1)" in nodes[0]
+
+
+def advice_on_energy(view: View, **gain: object) -> str | None:
+    """The energy line of advice that saves a tenth to a fifth of the time of a run."""
+    saved = {"quantity": "time_s", "low": 0.1, "high": 0.2, "seconds": 0.015, **gain}
+    rows: Any = ({**load_run("cnn").capture.advice[0], "expected_gain": saved},)
+    part = part_of(render(View(replace(view.capture, advice=rows)), "comprehensive"), "RECOMMENDATIONS")
+    line = re.search(r"^ +energy: (.*(?:\n {6}.*)*)$", part, re.MULTILINE)
+    return None if line is None else " ".join(line[1].split())
+
+
+def test_advice_that_saves_time_shows_the_energy_of_that_time() -> None:
+    view = measured_energy()
+    assert view.capture.energy is not None
+    joules = view.capture.energy.figures["joules"]
+    assert joules is not None
+    expected = f"{format_joules(0.1 * joules)} to {format_joules(0.2 * joules)} less for a run, at the same power"
+    assert advice_on_energy(view) == expected
+    assert advice_on_energy(view, quantity="param_bytes") is None
+    assert advice_on_energy(view, device="cuda") is None
+    assert advice_on_energy(load_run("cnn")) is None
+
+
+def test_the_energy_that_advice_saves_is_an_estimate_where_no_meter_measured_it() -> None:
+    text = advice_on_energy(estimated_energy())
+    assert text is not None
+    assert re.fullmatch(r"≈ .* less for a run, at the same power, ESTIMATED: between .* and .*", text)
+
+
+def test_the_locality_of_a_parameter_that_is_stored_across_its_rows_is_shown(tmp_path: Path) -> None:
+    torch.save({"along": torch.zeros(64, 256), "across": torch.zeros(256, 64).t()}, tmp_path / "w.pt")
+    view = View(tg.analyze(tmp_path / "w.pt", weights=True).capture)
+    part = part_of(render(view, "comprehensive"), "PARAMETERS, ONE BY ONE")
+    lines = re.findall(r"^  locality +(.*)$", part, re.MULTILINE)
+    assert lines == [
+        "a run along the last dimension touches 16 cache lines",
+        "a run along the last dimension touches 256 cache lines, 16 if it were contiguous",
+    ]
+
+
+def test_the_vector_instructions_are_named_beside_the_threads() -> None:
+    found = collect_environment()
+    assert found.settings["cpu_capability"] == torch.backends.cpu.get_cpu_capability()
+    run = load_run("cnn")
+    part = part_of(render(View(replace(run.capture, environment=found)), "comprehensive"), "ENVIRONMENT AND METHOD")
+    assert f"threads, CPU capability {torch.backends.cpu.get_cpu_capability()}" in part.replace("1 thread,", "threads,")

@@ -5,7 +5,9 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
+from torch import nn
 
+import torchgauge as tg
 from tests.report.sample import (
     BLOCKS,
     CONV_MACS,
@@ -105,6 +107,16 @@ def test_categories_partition_the_ops() -> None:
     for share in ("macs_share", "flops_share", "bytes_share"):
         assert sum(getattr(entry, share) for entry in slices) == pytest.approx(1)
     assert {entry.name: entry.uncounted for entry in slices if entry.uncounted} == {"other": BLOCKS}
+
+
+def test_a_category_has_the_modules_that_run_its_ops_themselves() -> None:
+    shared = nn.ReLU()
+    model = nn.Sequential(nn.Conv2d(3, 4, 1), nn.BatchNorm2d(4), shared, nn.Conv2d(4, 4, 1), shared, nn.GELU()).eval()
+    slices = by_category(View(tg.analyze(model, input_size=(1, 3, 8, 8), weights=False).capture))
+    found = {entry.name: (entry.modules, entry.ops) for entry in slices}
+    assert found["convolution"] == (2, 2)
+    assert found["normalization"] == (1, 1)
+    assert found["activation"] == (2, 3)
 
 
 def test_phases_keep_the_order_they_ran_in() -> None:

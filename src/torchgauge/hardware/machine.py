@@ -197,6 +197,8 @@ def collect_environment(*, import_torch: bool = True, device: str = "cpu") -> En
 
             threads = threads_of_caller() or threads
         settings["inter_op_threads"] = torch.get_num_interop_threads()
+        # The vector instructions that torch's own kernels use: AVX2, AVX512, NEON, …
+        settings["cpu_capability"] = torch.backends.cpu.get_cpu_capability()
         if device.startswith("cuda"):
             settings |= {"matmul_tf32": allows_tf32("matmul"), "convolution_tf32": allows_tf32("convolution")}
     else:

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from torchgauge.analysis import Analysis
-from torchgauge.compat.observed import ModuleCall, softmax_dim
+from torchgauge.compat.observed import ModuleCall
 from torchgauge.nested import find_all
 
 T = TypeVar("T")
@@ -115,10 +115,8 @@ def _convolution_madd(module: nn.Conv2d | nn.ConvTranspose2d, inp: Tensor, out: 
 
 
 def _softmax_madd(module: nn.Softmax, inp: Tensor, out: Tensor) -> int:
-    dim = softmax_dim(module, inp.ndim)
-    length = inp.shape[dim]
-    samples = inp.shape[0] if dim else 1
-    return inp.numel() // (samples * length) * (3 * length - 1)
+    """Of one softmax over all values of the sample, along whichever dimension it runs."""
+    return 3 * prod(inp.shape[1:] if inp.ndim > 1 else inp.shape) - 1
 
 
 def _matrix_madd(module: nn.Linear | nn.Bilinear, inp: Tensor, out: Tensor) -> int:

@@ -54,7 +54,9 @@ class ModelHook:
 
     def __init__(self, model: nn.Module, input_size: Sequence[int]) -> None:
         check_request(model, input_size)
+        # Private in torchstat too, but subclasses use them.
         self._model = model
+        self._input_size = input_size
         # One sample of that size, of the type the model takes.
         try:
             candidates = list(candidate_inputs(model, input_size=(1, *input_size)))
@@ -69,7 +71,7 @@ class ModelHook:
             calls[id(call.module)] = call.without_values()
 
         with running(model, candidate) as subject:
-            leaves = _leaves(subject.model)  # of a lazy model, those of the copy that is run
+            leaves = dict(self._retrieve_leaf_modules(subject.model))  # of a lazy model, those of the copy that is run
             with observe_calls(leaves.values(), keep):
                 subject.run()
             with every_module_called():
@@ -80,20 +82,21 @@ class ModelHook:
 
     def retrieve_leaf_modules(self) -> OrderedDict[str, nn.Module]:
         """The modules without children by name, in the order of registration."""
-        return _leaves(self._model)
+        return OrderedDict(self._retrieve_leaf_modules(self._model))
 
-
-def _leaves(model: nn.Module) -> OrderedDict[str, nn.Module]:
-    found: OrderedDict[str, nn.Module] = OrderedDict()
-    inside: tuple[str, ...] = ()
-    for name, module in model.named_modules():
-        if name.startswith(inside):
-            continue
-        if isinstance(module, ATOMIC):
-            inside = (*inside, f"{name}." if name else "")
-        if isinstance(module, ATOMIC) or not any(True for _ in module.children()):
-            found[name] = module
-    return found
+    @staticmethod
+    def _retrieve_leaf_modules(model: nn.Module) -> list[tuple[str, nn.Module]]:
+        """The modules that get a row; a subclass may choose others."""
+        found: list[tuple[str, nn.Module]] = []
+        inside: tuple[str, ...] = ()
+        for name, module in model.named_modules():
+            if name.startswith(inside):
+                continue
+            if isinstance(module, ATOMIC):
+                inside = (*inside, f"{name}." if name else "")
+            if isinstance(module, ATOMIC) or not any(True for _ in module.children()):
+                found.append((name, module))
+        return found
 
 
 def check_request(model: nn.Module, input_size: Sequence[int]) -> None:
@@ -104,8 +107,7 @@ def check_request(model: nn.Module, input_size: Sequence[int]) -> None:
 
 
 def _leaf_stat(leaf: nn.Module, call: ModuleCall | None, seconds: float) -> LeafStat:
-    own = leaf.parameters(recurse=isinstance(leaf, ATOMIC))
-    params = sum(parameter.numel() for parameter in own)
+    params = sum(parameter.numel() for parameter in leaf.parameters())
     if call is None:
         return LeafStat(params)
     given = (*call.args, *call.kwargs.values())

@@ -6,13 +6,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, cast
 
 from torchgauge.facts import View
+from torchgauge.facts.measurements import energy_of
 from torchgauge.report.model import Block, Code, Item, Listing, Section, Text, Topic, more, notes
-from torchgauge.report.options import Options
+from torchgauge.report.options import ABOUT, Options
 from torchgauge.units import (
     format_bytes,
     format_count,
     format_decibels,
     format_exact,
+    format_joules,
     format_percent,
     format_seconds,
     format_shape,
@@ -239,8 +241,28 @@ def withdrawn_reason(verified: Verified) -> str:
     return f"{reason}{_interval_text([-end for end in interval] if interval[1] < 0 else interval)}"
 
 
+def standing_advice(view: View) -> list[Advice]:
+    """The advice that was not refuted, in the order of its numbers."""
+    return [row for row in advice_of(view) if not is_withdrawn(row)]
+
+
+def saved_energy_text(view: View, gain: Gain | None) -> str | None:
+    """The energy of the time that advice saves on the device of the run; None where one of them is unknown."""
+    found = energy_of(view)
+    if found is None or gain is None or gain["quantity"] != "time_s" or gain.get("device") is not None:
+        return None
+    low, high, condition = gain["low"], gain["high"], "less for a run, at the same power"
+    if (joules := found["joules"]) is not None:
+        return f"{format_joules(low * joules)} to {format_joules(high * joules)} {condition}"
+    if (spread := found.get("estimated_joules")) is None:
+        return None
+    middle = format_joules((low + high) / 2 * spread["value"])
+    ends = f"between {format_joules(low * spread['low'])} and {format_joules(high * spread['high'])}"
+    return f"{ABOUT}{middle} {condition}, ESTIMATED: {ends}"
+
+
 def sections(view: View, options: Options) -> Iterator[Section]:
-    standing = [row for row in advice_of(view) if not is_withdrawn(row)]
+    standing = standing_advice(view)
     shown = standing if options.all_advice else standing[: options.rows(ADVICE_ROWS, len(standing))]
     items: list[Item] = []
     below: list[Section] = []
@@ -257,6 +279,7 @@ def sections(view: View, options: Options) -> Iterator[Section]:
         if options.detail:
             known = ", ".join(evidence_texts(row)) or "none"
             after += [("evidence", known), ("confidence", str(row["confidence"]))]
+            after += [("energy", saved)] if (saved := saved_energy_text(view, gain)) else []
         code = "\n".join(line for line in (row["code"] or "").splitlines() if line.strip())
         if code.count("\n") >= CODE_LINES_BESIDE:
             title = f"Code for advice {number}: {row['rule']}"

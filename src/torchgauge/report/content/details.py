@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from torchgauge.facts import UNCOUNTED, Row, View
 from torchgauge.facts.figures import Members
 from torchgauge.facts.weights import quantization_of, removable, value_figures, weight_ops
+from torchgauge.registry import grouped
 from torchgauge.report.bars import spark
+from torchgauge.report.content.advice import effect_text, standing_advice
 from torchgauge.report.content.weights import FORMATS
 from torchgauge.report.model import Fact, Facts, Item, Listing, Section, Topic
 from torchgauge.report.options import ABOUT, Detail, Options
@@ -24,6 +27,9 @@ from torchgauge.units import (
     format_things,
     format_value,
 )
+
+if TYPE_CHECKING:
+    from torchgauge.facts.document_types import Advice
 
 _HISTOGRAM_WIDTH = 32
 Labelled = tuple[str, str]
@@ -45,23 +51,37 @@ def sections(view: View, options: Options) -> Iterator[Section]:
     if tensors:
         yield Section("", (Listing(tensors, mark=""),), Topic.PARAMETERS)
     weights = {row["index"]: row for row in weight_ops(view.capture.ops, view.weights, view.capture.params)}
+    advice = grouped(
+        (index, f"{effect_text(row)}: {row['recommendation']} (advice {number})")
+        for number, row in enumerate(standing_advice(view), start=1)
+        for index in _ops_concerned(row)
+    )
     nodes = []
     for op in view.ops:
         name = f"{op.op}.{op.overload}" if op.overload else op.op
         title = f"Node {op.index}: {name} in {op.module or 'the model itself'}"
-        nodes.append(Item(title, list(_op_facts(op, weights.get(op.index)))))
+        recommended = [("recommended", text) for text in advice.get(op.index, ())]
+        nodes.append(Item(title, [*_op_facts(op, weights.get(op.index)), *recommended]))
     if nodes:
         yield Section("", (Listing(nodes, mark=""),), Topic.NODES)
     found = view.capture.environment
     memory = f", {format_bytes(found.memory_bytes)} of memory" if found.memory_bytes else ""
+    threads = format_things(found.threads, "thread")
+    threads += f", CPU capability {vectors}" if (vectors := found.settings.get("cpu_capability")) else ""
     facts: list[Fact] = [
         ("Made", view.capture.created, f"by torchgauge {view.capture.version}"),
         ("Machine", "", f"{found.platform}, {found.cpu}, {format_things(found.cpu_cores, 'core')}{memory}"),
-        ("Software", "", f"Python {found.python}, torch {found.torch}, {format_things(found.threads, 'thread')}"),
+        ("Software", "", f"Python {found.python}, torch {found.torch}, {threads}"),
     ]
     if found.packages:
         facts.append(("Packages", "", ", ".join(f"{name} {version}" for name, version in found.packages.items())))
     yield Section("", (Facts(facts),), Topic.ENVIRONMENT)
+
+
+def _ops_concerned(row: Advice) -> set[int]:
+    """The ops at every place of the advice."""
+    places = row["evidence"].get("places")
+    return {index for place in places for index in place["ops"]} if places else set(row["where"]["ops"])
 
 
 def _weight_facts(row: Row) -> Iterator[Labelled]:
@@ -115,6 +135,10 @@ def _saving_facts(row: Members) -> Iterator[Labelled]:
     alignment = row.get("alignment") or {}
     if alignment.get("offset_alignment") is not None:
         yield "alignment", f"starts at a multiple of {format_exact(alignment['offset_alignment'])} bytes in its file"
+    if lines := alignment.get("cache_lines"):
+        touched, least = lines["touched"], lines["contiguous"]
+        text = f"a run along the last dimension touches {format_things(touched, 'cache line')}"
+        yield "locality", text + (f", {format_exact(least)} if it were contiguous" if touched > least else "")
 
 
 def _op_facts(op: Row, weights: Members | None) -> Iterator[Labelled]:

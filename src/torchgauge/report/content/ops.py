@@ -89,14 +89,14 @@ def _known(is_known: bool, *values: str) -> list[Cell]:
 
 
 def _distribution(title: str, first: str, slices: Sequence[Slice]) -> Section:
-    headings = (*texts(first), *figures("Ops", "MACs", "share", "FLOPs", "share", "Bytes moved", "share"))
+    headings = (*texts(first), *figures("Modules", "Ops", "MACs", "share", "FLOPs", "share", "Bytes moved", "share"))
     rows: list[Cells] = []
     for entry in slices:
         macs = format_count(entry.macs), format_percent(entry.macs_share)
         flops = format_count(entry.flops), format_percent(entry.flops_share)
         work = _known(entry.uncounted < entry.ops, *macs, *flops)
         moved = format_bytes(entry.bytes_moved), format_percent(entry.bytes_share)
-        rows.append((entry.name, format_exact(entry.ops), *work, *moved))
+        rows.append((entry.name, format_exact(entry.modules), format_exact(entry.ops), *work, *moved))
     return Section(title, (table(headings, rows),), Topic.OPS)
 
 
@@ -128,9 +128,11 @@ def shapes_text(inputs: Sequence[tuple[int, ...]], outputs: Sequence[tuple[int, 
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """The ops of one category or phase, with their shares of the whole; `uncounted` of them have no known work."""
+    """The ops of one category or phase, with their shares of the whole; `uncounted` of them have no known work.
+    `modules` run such ops themselves."""
 
     name: str
+    modules: int
     ops: int
     uncounted: int
     macs: int
@@ -154,11 +156,13 @@ def _slices(view: View, key: Callable[[OpRecord], str]) -> list[Slice]:
     groups: dict[str, Sums] = {}
     for op in view.capture.ops:
         groups.setdefault(key(op), Sums()).count(op.signature)
+    modules = Counter(name for name, _ in {(key(op), op.module) for op in view.capture.ops})
     totals, slices = view.totals, []
     for name, sums in groups.items():
         slices.append(
             Slice(
                 name=name,
+                modules=modules[name],
                 ops=sums.ops,
                 uncounted=sums.uncounted_ops,
                 macs=sums.macs,

@@ -8,7 +8,7 @@ import warnings
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import torch
@@ -212,12 +212,32 @@ _NAMES = (
 )  # fmt: skip
 # Marks for a profiler, such as `nn.DataParallel` sets; a trace does not show them.
 _MARKS = ("_record_function_enter", "_record_function_enter_new", "_record_function_exit")
-_IGNORED_OPS = frozenset((*(f"aten::{name}" for name in _NAMES), *(f"profiler::{name}" for name in _MARKS)))
+_IGNORED_OPS = {*(f"aten::{name}" for name in _NAMES), *(f"profiler::{name}" for name in _MARKS)}
 
 
 def _named_modules_with_dup(model: nn.Module, prefix: str = "") -> Iterator[tuple[str, nn.Module]]:
     """Modules with their names; one that is registered twice has both."""
     return model.named_modules(prefix=prefix, remove_duplicate=False)
+
+
+class Graph:
+    """The calls of a pass, as `torch._C.Graph` shows them."""
+
+    def __init__(self, nodes: list[Node]) -> None:
+        self._nodes = nodes
+
+    def nodes(self) -> Iterator[Node]:
+        return iter(self._nodes)
+
+
+# Private in fvcore too, but scripts that make a pass of their own import it.
+def _get_scoped_trace_graph(
+    module: nn.Module, inputs: torch.Tensor | tuple[object, ...], aliases: Mapping[str | nn.Module, str]
+) -> Graph:
+    """The ops of one pass; `aliases` has the name of each module, which becomes the scope of its ops."""
+    found, _ = trace(module, inputs)
+    names = {name: aliases[inner] for name, inner in module.named_modules()}
+    return Graph([replace(node, scopes=tuple(names[scope] for scope in node.scopes)) for node in found.nodes])
 
 
 TRACER_WARNINGS = ("all", "no_tracer_warning", "none")
@@ -243,8 +263,10 @@ class JitModelAnalysis:
         self._ignored_ops: set[str] = set(_IGNORED_OPS)
         self._counts_others = False
         self._stats: Statistics | None = None
-        first: dict[int, str] = {}
-        self._aliases = {name: first.setdefault(id(module), name) for name, module in _named_modules_with_dup(model)}
+        # The first name of every module, by the module and by each of its names.
+        self._aliases: dict[str | nn.Module, str] = {}
+        for name, module in _named_modules_with_dup(model):
+            self._aliases[name] = self._aliases.setdefault(module, name)
         self._enable_warn_unsupported_ops = True
         self._enable_warn_uncalled_mods = True
         self._warn_trace = "no_tracer_warning"

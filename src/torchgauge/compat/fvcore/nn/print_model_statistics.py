@@ -44,14 +44,7 @@ def flop_count_table(
             texts[name][parameters] = shape
         else:
             texts.pop(name, None)
-    columns = list(counted)
-    root, figures = _fastforward("", texts)
-    rows = [_row(root or "model", figures, columns, 0)]
-    # A prefix that all names share says nothing.
-    known = f"{root}." if root else ""
-    for depth, name, found in _below(root, texts, max_depth):
-        rows.append(_row(name.removeprefix(known), found, columns, depth))
-    return pipe_table(("module", *columns), rows)
+    return _model_stats_table(texts, max_depth, list(counted))
 
 
 def flop_count_str(flops: FlopCountAnalysis, activations: ActivationCountAnalysis | None = None) -> str:
@@ -62,9 +55,7 @@ def flop_count_str(flops: FlopCountAnalysis, activations: ActivationCountAnalysi
     counted |= {title: analysis.by_module() for title, analysis in analyses.items()}
     uncalled = {title: analysis.uncalled_modules() for title, analysis in analyses.items()}
     missing = set().union(*uncalled.values())
-    # Zero where a module has no figure of a title.
-    zeros = dict.fromkeys((name for name, _ in model.named_modules()), 0)
-    numbers = _group_by_module({title: {**zeros, **figures} for title, figures in counted.items()})
+    numbers = _group_by_module(_fill_missing_statistics(model, counted))
     texts = _pretty_statistics(_remove_zero_statistics(numbers, force_keep=missing), sig_figs=2)
     for title, names in uncalled.items():
         texts = _indicate_uncalled_modules(texts, title, names)
@@ -96,6 +87,12 @@ def _group_by_module(statistics: Numbers) -> Numbers:
         for name, figure in figures.items():
             found.setdefault(name, {})[title] = figure
     return found
+
+
+def _fill_missing_statistics(model: nn.Module, statistics: Numbers) -> Numbers:
+    """Figures by title and module, with zero for a module that has none of a title."""
+    zeros = dict.fromkeys((name for name, _ in model.named_modules()), 0)
+    return {title: zeros | figures for title, figures in statistics.items()}
 
 
 def _indicate_uncalled_modules(
@@ -131,6 +128,18 @@ def _model_stats_str(model: nn.Module, statistics: Texts, name: str = "") -> str
         return f"{model._get_name()}({own[0]})"
     lines = indent("\n".join(own + inner), "  ", lambda line: True)
     return f"{model._get_name()}(\n{lines}\n)" if own or inner else f"{model._get_name()}()"
+
+
+def _model_stats_table(statistics: Texts, max_depth: int = 3, stat_columns: Sequence[str] | None = None) -> str:
+    """A table of the texts by module and title, down to `max_depth`; its columns are all titles, or `stat_columns`."""
+    columns = stat_columns or list(dict.fromkeys(title for figures in statistics.values() for title in figures))
+    root, figures = _fastforward("", statistics)
+    rows = [_row(root or "model", figures, columns, 0)]
+    # A prefix that all names share says nothing.
+    known = f"{root}." if root else ""
+    for depth, name, found in _below(root, statistics, max_depth):
+        rows.append(_row(name.removeprefix(known), found, columns, depth))
+    return pipe_table(("module", *columns), rows)
 
 
 def _below(name: str, statistics: Texts, max_depth: int, depth: int = 1) -> Iterator[tuple[int, str, dict[str, str]]]:
