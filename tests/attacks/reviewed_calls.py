@@ -326,6 +326,7 @@ REVIEWED: dict[str, dict[str, str]] = {
         "getattr(getattr(torch.ops, namespace), name, None)": REGISTRY,
         "getattr(torch.ops, namespace)": REGISTRY,
         "torch._C._jit_get_all_schemas": REGISTRY,
+        "torch._C._jit_get_schemas_for_operator": REGISTRY,
         "torch.ops": REGISTRY,
     },
     "source/architecture/evidence.py": {

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from copy import copy
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ from torch import Tensor, nn
 import torchgauge as tg
 from tests.torchscript.archives import Doubles, rewritten, saved
 from torchgauge.cli import main
+from torchgauge.cost.registry import REGISTRY
 from torchgauge.source import load_torchscript, require_allowed
 
 
@@ -378,3 +381,62 @@ def test_integers_have_64_bits_as_in_torch(folder: Path) -> None:
 def test_ops_that_act_outside_or_are_unknown_are_refused(op: str) -> None:
     with pytest.raises(tg.FormatError, match=op):
         require_allowed(op, "a file")
+
+
+class CallsOwn(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.ops.tg_owned.mix(self.layer(x))
+
+
+@pytest.fixture
+def own_op(monkeypatch: pytest.MonkeyPatch) -> Iterator[torch.library.Library]:
+    """An op of the user's whose real kernel must not run."""
+    monkeypatch.setattr("torchgauge.cost.registry.REGISTRY", copy(REGISTRY))
+
+    def refuse(x: Tensor) -> Tensor:
+        raise AssertionError("the real kernel ran")
+
+    with torch.library._scoped_library("tg_owned", "DEF") as library:
+        library.define("mix(Tensor x) -> Tensor")
+        library.impl("mix", refuse, "CPU")
+        yield library
+
+
+def give_formula(op: str) -> None:
+    @tg.formula(op, category="elementwise")
+    def price(call: tg.Call) -> tg.Work:
+        return tg.Work(flops=7 * call.out.numel)
+
+
+def test_an_op_of_the_users_own_may_be_called_once_it_has_a_formula_and_a_fake_kernel(
+    own_op: torch.library.Library, folder: Path
+) -> None:
+    path = saved(CallsOwn(), folder)
+    with pytest.raises(tg.FormatError, match=r"tg_owned::mix.*If it is yours, give it a formula"):
+        load_torchscript(path)
+    give_formula("tg_owned::mix")
+    with pytest.raises(tg.FormatError, match=r"tg_owned::mix.*give it a fake kernel"):
+        load_torchscript(path)
+    torch.library.register_fake("tg_owned::mix", torch.empty_like, lib=own_op)
+    a = tg.analyze(path, input_size=(2, 4))
+    assert [(op.op, op.flops) for op in a.ops if op.op.startswith("tg_owned")] == [("tg_owned::mix", 7 * 8)]
+
+
+def test_an_op_that_this_process_lacks_is_refused_with_where_to_register_it(
+    own_op: torch.library.Library,
+) -> None:
+    give_formula("tg_absent::mix")
+    with pytest.raises(tg.FormatError, match=r"register it in the process that reads the file.*new process"):
+        require_allowed("tg_absent::mix", "a file")
+
+
+def test_a_formula_makes_no_op_of_torch_the_users_own(own_op: torch.library.Library) -> None:
+    for op in ("c10d::send", "_c10d_functional::all_reduce", "aten::save", "image::write_file"):
+        with suppress(ValueError):
+            give_formula(op)
+        with pytest.raises(tg.FormatError, match=op):
+            require_allowed(op, "a file")

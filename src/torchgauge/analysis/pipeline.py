@@ -223,9 +223,10 @@ def may_be_weights_alone(path: str, options: Mapping[str, Any]) -> bool:
     """Whether a file may turn out to need no torch: a small one, and nothing is asked about a model that runs."""
     asked = ("code", "input_size", "inputs", "kwargs", "dtype", "device", "batch", "seq", "specs", "on", "execution")
     is_small = os.path.isfile(path) and os.path.getsize(path) <= _SMALL_BYTES and not path.endswith(".json")
-    given = [value for name in asked if (value := options.get(name)) is not None and value is not False]
-    is_plain = all(isinstance(value, list | tuple) and not value for value in given)
-    return is_small and options.get("mode") == "inference" and is_plain
+    # Inputs may be tensors, which have no truth value.
+    given = (value for name in asked if (value := options.get(name)) is not None)
+    is_asked = any(not isinstance(value, Sequence | Mapping) or value for value in given)
+    return is_small and options.get("mode") == "inference" and not is_asked
 
 
 def describe_weights(

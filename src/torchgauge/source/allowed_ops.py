@@ -1,4 +1,5 @@
-"""The ops that a model from a file may call: known ops of torch and torchvision without effects outside the model.
+"""The ops that a model from a file may call: known ops of torch and torchvision without effects outside the model, and
+ops of the user's own that are registered in this process with a fake kernel and a formula.
 
 An op is found by looking its full name (`aten::add.Tensor`) up in torch's own list. The text of a file is never used to
 look up an attribute: `torch.ops.aten.relu.__setattr__` is an attribute, not an op.
@@ -18,10 +19,18 @@ import torch
 from torch import nn
 from torch._ops import OpOverload
 
+from torchgauge.cost.registry import find
 from torchgauge.errors import FormatError, ForwardError
 from torchgauge.source.modules import all_modules
 
 _NAMESPACES = frozenset(("aten", "prims", "quantized", "_quantized", "torchvision", "profiler"))
+# The other namespaces of torch and torchvision, some with ops that talk to processes: no formula makes them a user's.
+_TORCHS_OWN = _NAMESPACES | {
+    "_c10d_functional", "_c10d_functional_autograd", "_dtensor", "_native", "_test", "c10d", "cuda", "debug_mode_ops",
+    "debugprims", "export", "fbgemm", "higher_order", "image", "inductor", "inductor_prims", "mkl", "mkldnn",
+    "mkldnn_prepacked", "onednn", "onnx", "prepacked", "prim", "quantization", "rngprims", "sparse", "static_runtime",
+    "symm_mem", "video_reader", "xnnpack",
+}  # fmt: skip
 # They touch files, the interpreter, other processes or the settings of torch.
 _DENIED_BY_NAME = frozenset(
     (
@@ -67,8 +76,30 @@ def require_allowed(op: str, where: str) -> None:
     namespace = op.partition("::")[0]
     if is_denied(op):
         raise FormatError(f"{where} calls {op}, which has effects outside the model, so it is not run")
-    if op not in _PRIMS and (namespace not in _NAMESPACES or op not in _registry_with(op).names):
-        raise FormatError(f"{where} calls {op}, which is not an op of torch, so it is not run")
+    if op in _PRIMS or (namespace in _NAMESPACES and op in _registry_with(op).names):
+        return
+    missing = _missing(op) if namespace not in _TORCHS_OWN else ""
+    if missing is not None:
+        advice = f". If it is yours, {missing}" if missing else ""
+        raise FormatError(f"{where} calls {op}, which is not an op of torch, so it is not run{advice}")
+
+
+def _missing(op: str) -> str | None:
+    """What an op of the user's own lacks before a file may call it; None if nothing. A formula says that the user knows
+    the op, the fake kernel lets it run without its real one."""
+    entry = find(op)  # first: the formulas of an installed package may register its ops
+    if op not in _registry_with(op).names:
+        return (
+            "register it in the process that reads the file. That is a new process with --mode train, for CUDA, and "
+            "where processes cannot be forked; tg.analyze(torch.jit.load(file)) works everywhere"
+        )
+    if entry is None or getattr(entry.rule, "__module__", "").startswith("torchgauge."):
+        return "give it a formula (tg.formula)"
+    schemas: list[torch.FunctionSchema] = torch._C._jit_get_schemas_for_operator(op)
+    names = [f"{op}.{schema.overload_name}".removesuffix(".") for schema in schemas]
+    if all(torch._C._dispatch_has_kernel_for_dispatch_key(name, "Meta") for name in names):
+        return None
+    return "give it a fake kernel (torch.library.register_fake)"
 
 
 def find_operator(op: str, overload: str) -> OpOverload | None:
