@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 LEAST_NOISE = 0.05
 # Below this share of the roof something other than arithmetic or memory limits an op.
 NEAR_THE_ROOF = 0.25
+# Hooks and profilers make runs of many small modules and ops up to so much longer. Shares are then of these runs.
+MOST_OVERHEAD = 0.5
 # With less of the time attributed, the part that took the most may be one that is not known.
 LEAST_ATTRIBUTED = 0.9
 ROOF_BOUNDS = ("compute", "memory")
@@ -50,13 +52,13 @@ def plausible(capture: Capture) -> Capture:
 
 
 def whole_time_s(capture: Capture, parts_s: Iterable[float]) -> float | None:
-    """The time that parts of a run are shares of: that of the run, or of the parts where these take slightly longer;
-    None where they take so much longer that shares mean nothing."""
+    """The time that parts of a run are shares of: that of the run, or of the parts where timing them took longer; None
+    where it took so much longer that shares mean nothing."""
     latency = capture.measured.figures.get("latency") if capture.measured else None
     if latency is None:
         return None
     whole, parts = latency["median_s"], sum(parts_s)
-    return max(whole, parts) if parts <= (1 + _noise(latency)) * whole else None
+    return max(whole, parts) if parts <= (1 + MOST_OVERHEAD) * whole else None
 
 
 def ranking_doubt(capture: Capture) -> str | None:
@@ -135,7 +137,8 @@ def _attribution(figures: dict[str, Any], measured: Measured, noise: float) -> l
     elif unexplained_s is not None and unexplained_s < -noise * whole:
         figures["unexplained_s"] = None
         took = f"{format_seconds(whole - unexplained_s)} under the profiler, the whole run {format_seconds(whole)}"
-        reasons.append(f"unattributed time and shares of time are withheld: the ops took {took}")
+        shares = " and shares of time are" if unexplained_s < -MOST_OVERHEAD * whole else " is"
+        reasons.append(f"unattributed time{shares} withheld: the ops took {took}")
     elif unexplained_s is not None and unexplained_s < 0:
         figures["unexplained_s"] = 0.0
     idle_s, device_s = profile.get("device_idle_s"), profile.get("device_s")
@@ -204,7 +207,7 @@ def _module_shares(measured: Measured, latency: Latency | None) -> tuple[Mapping
     if latency is None or not root:
         return measured.modules, []
     whole, reasons = latency["median_s"], list[str]()
-    is_known = root <= (1 + _noise(latency)) * whole
+    is_known = root <= (1 + MOST_OVERHEAD) * whole
     if not is_known and any(row.get("time_share") is not None for row in measured.modules.values()):
         took = f"{format_seconds(root)} when its modules were timed, {format_seconds(whole)} undisturbed"
         reasons.append(f"the modules' shares of time are withheld: a run took {took}")
