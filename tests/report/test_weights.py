@@ -260,3 +260,13 @@ def test_the_document_reads_back_as_the_same_capture() -> None:
     document = json.loads(render(weights_view(), "json"))
     assert capture_from_document(document, "it") == weights_capture()
     assert document["weight_summary"]["failures"][0]["reason"] == "the file ends early"
+
+
+def test_the_nodes_of_a_frozen_norm_have_no_line_on_what_to_save(tmp_path: Path) -> None:
+    model = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.BatchNorm2d(8)).eval()
+    a = tg.analyze(model, input_size=(1, 3, 8, 8), weights=True, deep=True)
+    a.save(tmp_path / "comprehensive_model_analysis.txt")
+    nodes = (tmp_path / "comprehensive_model_analysis.txt").read_text().split("Node ")[1:]
+    saved = {node.split()[1].removesuffix(".default"): "to save" in node for node in nodes}
+    assert saved["aten::convolution"]
+    assert not saved["aten::native_batch_norm"]

@@ -49,6 +49,16 @@ def test_a_view_of_a_weight_is_no_work() -> None:
     assert weight_ops([view], [row("w", [2, 2], 0.1, 8)]) == []
 
 
+@pytest.mark.parametrize("category", ["normalization", "elementwise"])
+def test_a_norm_has_nothing_to_prune_or_to_quantize(category: str) -> None:
+    """Frozen, it is an op of its own or a product and a sum; its statistics may all be 0."""
+    norm = replace(op(0, "bn.weight", "bn.running_mean"), signature=replace(LINEAR, category=category))
+    rows = [row("bn.weight", [8], 1.0, 2), row("bn.running_mean", [8], 1.0, 2)]
+    (found,) = weight_ops([norm], rows)
+    assert found["removable"] == {"0.01": None, "0.05": None}
+    assert (found["smallest_30db"], found["bytes_after"]["30db"]) == (None, found["bytes"])
+
+
 def test_no_format_makes_a_tensor_larger() -> None:
     (found,) = weight_ops([op(0, "w")], [row("w", [1, 2], None, 10)])
     assert (found["bytes_after"]["30db"], found["removable"]["0.01"]) == (8, None)

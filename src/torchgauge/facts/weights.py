@@ -136,7 +136,8 @@ class OpWeights(TypedDict):
 def weight_ops(ops: Iterable[OpRecord], rows: Iterable[Members], params: Iterable[ParamRecord] = ()) -> list[OpWeights]:
     """One row per op call that uses weights whose values were read, in execution order; views are left out.
 
-    Only tensors of two or more dimensions are quantized: for a vector, scales would cost more than is saved.
+    Only tensors of two or more dimensions are quantized: for a vector, scales would cost more than is saved. An op
+    without a matrix, and a norm, have nothing to save.
     """
     # A file may prefix the names of the model, or store a tied parameter under another of its names.
     known: dict[str, Members] = {}
@@ -154,10 +155,12 @@ def weight_ops(ops: Iterable[OpRecord], rows: Iterable[Members], params: Iterabl
 
 
 def _op_row(op: OpRecord, used: Sequence[Members]) -> OpWeights:
-    largest = max(used, key=lambda row: row["bytes"])
+    # The zeros in a norm's statistics and parameters, and in other vectors, skip no work.
+    saves = op.category != "normalization" and any(len(row["shape"]) >= 2 for row in used)
+    largest = max(used, key=lambda row: row["bytes"]) if saves else {}
     shares: dict[str, float | None] = {}
     for error in RELATIVE_ERRORS:
-        known = [(row["elements"], share) for row in used if (share := removable(row, error)) is not None]
+        known = [(row["elements"], share) for row in used if saves and (share := removable(row, error)) is not None]
         count = sum(elements for elements, _ in known)
         shares[error] = sum(elements * share for elements, share in known) / count if count else None
     sizes: dict[str, int] = {}
@@ -166,7 +169,9 @@ def _op_row(op: OpRecord, used: Sequence[Members]) -> OpWeights:
         for row in used:
             after = (quantization_of(row).get("bytes_after") or {}).get(f"smallest_{level}db")
             stored = int(row["bytes"])
-            sizes[f"{level}db"] += stored if after is None or len(row["shape"]) < 2 else min(stored, int(after))
+            sizes[f"{level}db"] += (
+                stored if after is None or not saves or len(row["shape"]) < 2 else min(stored, int(after))
+            )
     return {
         "index": op.index,
         "op": op.op,

@@ -169,7 +169,7 @@ def _op_facts(op: Row, weights: Members | None) -> Iterator[Labelled]:
         yield "energy", f"{ABOUT}{format_joules(op.estimated_energy_j)}, ESTIMATED: between {low} and {high}"
     if op.weights:
         yield "weights", ", ".join(op.weights)
-    if weights:
+    if weights and weights["removable"]["0.01"] is not None:
         pruned, smallest = format_percent(weights["removable"]["0.01"]), weights["smallest_30db"] or "none"
         sizes = f"{format_bytes(weights['bytes'])} to {format_bytes(weights['bytes_after']['30db'])}"
         yield "to save", f"{pruned} of the weights prunable at 1 % error; smallest type at 30 dB: {smallest} ({sizes})"
