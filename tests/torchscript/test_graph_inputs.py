@@ -130,6 +130,44 @@ def test_a_live_script_is_named_for_the_class_it_was_made_from() -> None:
     assert (target.name, target.kind) == ("Late", "torchscript")
 
 
+class Attends(nn.Module):
+    def __init__(self, batch_first: bool) -> None:
+        super().__init__()
+        self.attention = nn.MultiheadAttention(16, 2, batch_first=batch_first)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.attention(x, x, x)[0]
+
+
+def test_the_batch_stays_in_front_where_the_model_moves_it(tmp_path: Path) -> None:
+    torch.jit.script(Attends(batch_first=True).eval()).save(tmp_path / "model.pt")
+    (x,) = tg.analyze(tmp_path / "model.pt", advice=False).capture.inputs
+    batch, length, width = x.spec.shape
+    assert (batch, width) == (1, 16)
+    assert length > 1
+
+
+class Places(nn.Module):
+    def __init__(self, length: int) -> None:
+        super().__init__()
+        self.words, self.positions = nn.Embedding(300, 8), nn.Embedding(length, 8)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        places = torch.arange(ids.shape[1], device=ids.device)
+        return self.words(ids) + self.positions(places)
+
+
+@pytest.mark.parametrize("length", [77, 33])
+def test_a_trace_is_given_as_many_words_as_it_has_positions(length: int, tmp_path: Path) -> None:
+    class Traced(Places):
+        def forward(self, ids: Tensor) -> Tensor:
+            return super().forward(ids) + torch.zeros(1, length, 8)
+
+    torch.jit.trace(Traced(length), torch.ones(1, length, dtype=torch.int64)).save(tmp_path / "model.pt")
+    (ids,) = tg.analyze(tmp_path / "model.pt", advice=False).capture.inputs
+    assert ids.spec.shape == (1, length)
+
+
 def test_an_input_that_reaches_no_weight_cannot_be_inferred(tmp_path: Path) -> None:
     class Adds(nn.Module):
         def forward(self, x: Tensor) -> Tensor:
