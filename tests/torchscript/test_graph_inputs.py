@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 import torchgauge as tg
-from torchgauge.source import first_uses
+from torchgauge.source import first_uses, parse_input
 
 
 class Waves(nn.Module):
@@ -145,6 +145,24 @@ def test_the_batch_stays_in_front_where_the_model_moves_it(tmp_path: Path) -> No
     batch, length, width = x.spec.shape
     assert (batch, width) == (1, 16)
     assert length > 1
+
+
+class TakesDict(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.table = nn.Linear(4, 3), nn.Embedding(10, 3)
+
+    def forward(self, batch: dict[str, Tensor]) -> Tensor:
+        return self.layer(batch["x"]) + self.table(batch["ids"])
+
+
+@pytest.mark.parametrize("is_scripted", [False, True])
+def test_named_sizes_fill_the_dict_that_forward_takes(is_scripted: bool) -> None:
+    model = torch.jit.script(TakesDict()) if is_scripted else TakesDict()
+    sizes = parse_input("x=2x4"), parse_input("ids=2:int64")
+    assert tg.analyze(model, specs=sizes, advice=False).totals.macs == 2 * 4 * 3
+    with pytest.raises(tg.InputError, match="no parameter 'imge'"):
+        tg.analyze(nn.Linear(4, 3), specs=(parse_input("imge=2x4"),))
 
 
 class Places(nn.Module):
