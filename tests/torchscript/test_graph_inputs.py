@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 import torchgauge as tg
-from torchgauge.source import first_uses
+from torchgauge.source import first_uses, parse_input
 
 
 class Waves(nn.Module):
@@ -128,6 +128,62 @@ def test_a_frozen_model_is_given_numbers_of_its_type(tmp_path: Path) -> None:
 def test_a_live_script_is_named_for_the_class_it_was_made_from() -> None:
     target = tg.analyze(torch.jit.script(Late())).capture.target
     assert (target.name, target.kind) == ("Late", "torchscript")
+
+
+class Attends(nn.Module):
+    def __init__(self, batch_first: bool) -> None:
+        super().__init__()
+        self.attention = nn.MultiheadAttention(16, 2, batch_first=batch_first)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.attention(x, x, x)[0]
+
+
+def test_the_batch_stays_in_front_where_the_model_moves_it(tmp_path: Path) -> None:
+    torch.jit.script(Attends(batch_first=True).eval()).save(tmp_path / "model.pt")
+    (x,) = tg.analyze(tmp_path / "model.pt", advice=False).capture.inputs
+    batch, length, width = x.spec.shape
+    assert (batch, width) == (1, 16)
+    assert length > 1
+
+
+class TakesDict(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.table = nn.Linear(4, 3), nn.Embedding(10, 3)
+
+    def forward(self, batch: dict[str, Tensor]) -> Tensor:
+        return self.layer(batch["x"]) + self.table(batch["ids"])
+
+
+@pytest.mark.parametrize("is_scripted", [False, True])
+def test_named_sizes_fill_the_dict_that_forward_takes(is_scripted: bool) -> None:
+    model = torch.jit.script(TakesDict()) if is_scripted else TakesDict()
+    sizes = parse_input("x=2x4"), parse_input("ids=2:int64")
+    assert tg.analyze(model, specs=sizes, advice=False).totals.macs == 2 * 4 * 3
+    with pytest.raises(tg.InputError, match="no parameter 'imge'"):
+        tg.analyze(nn.Linear(4, 3), specs=(parse_input("imge=2x4"),))
+
+
+class Places(nn.Module):
+    def __init__(self, length: int) -> None:
+        super().__init__()
+        self.words, self.positions = nn.Embedding(300, 8), nn.Embedding(length, 8)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        places = torch.arange(ids.shape[1], device=ids.device)
+        return self.words(ids) + self.positions(places)
+
+
+@pytest.mark.parametrize("length", [77, 33])
+def test_a_trace_is_given_as_many_words_as_it_has_positions(length: int, tmp_path: Path) -> None:
+    class Traced(Places):
+        def forward(self, ids: Tensor) -> Tensor:
+            return super().forward(ids) + torch.zeros(1, length, 8)
+
+    torch.jit.trace(Traced(length), torch.ones(1, length, dtype=torch.int64)).save(tmp_path / "model.pt")
+    (ids,) = tg.analyze(tmp_path / "model.pt", advice=False).capture.inputs
+    assert ids.spec.shape == (1, length)
 
 
 def test_an_input_that_reaches_no_weight_cannot_be_inferred(tmp_path: Path) -> None:

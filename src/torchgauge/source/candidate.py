@@ -112,7 +112,15 @@ class Parameter:
 
     @property
     def is_tensor_list(self) -> bool:
-        return self.annotation.replace("torch.", "").replace("typing.", "").lower() == "list[tensor]"
+        return self._plain_annotation == "list[tensor]"
+
+    @property
+    def is_tensor_dict(self) -> bool:
+        return self._plain_annotation.replace(" ", "") in ("dict[str,tensor]", "mapping[str,tensor]")
+
+    @property
+    def _plain_annotation(self) -> str:
+        return self.annotation.replace("torch.", "").replace("typing.", "").lower()
 
 
 @dataclass(frozen=True, slots=True)

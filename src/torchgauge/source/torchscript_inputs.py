@@ -55,7 +55,12 @@ def script_assignments(
         if examples and len(examples) == len(parameters):
             yield examples
     uses = first_uses(model)
-    known = {p.name: list(islice(_guesses(uses[p.name], defaults), _MAX_GUESSES)) for p in parameters if p.name in uses}
+    positions = _positions(model)
+    known = {
+        parameter.name: list(islice(_guesses(uses[parameter.name], defaults, positions), _MAX_GUESSES))
+        for parameter in parameters
+        if parameter.name in uses
+    }
     main = next((p for p in parameters if known.get(p.name)), None)
     if main is None:
         return
@@ -72,16 +77,32 @@ def script_assignments(
         yield assignment
 
 
-def _guesses(use: FirstUse, defaults: Defaults) -> Iterator[Guess]:
+# Layers to which all dimensions but the last are alike.
+_ALIKE = ("Linear", "LayerNorm")
+# Longer tables are those of models that are traced with shorter sequences.
+_MAX_POSITIONS = 4096
+
+
+def _positions(model: nn.Module) -> list[int]:
+    """The rows of tables of positions: a trace may only run with a sequence of that length."""
+    tables = (tensor for name, tensor in model.named_parameters() if "pos" in name.lower() and tensor.dim() >= 2)
+    return sorted({rows for table in tables if 1 < (rows := int(table.shape[-2])) <= _MAX_POSITIONS})[:2]
+
+
+def _guesses(use: FirstUse, defaults: Defaults, positions: Collection[int]) -> Iterator[Guess]:
     layer_type, attributes = _layer(use)
     if not layer_type:
         return
     name = f"'{use.weight.name}'" if use.weight.name else "a constant"
     says, tensors = suggest(layer_type, SimpleNamespace(**attributes), defaults)
     if layer_type == "Embedding" and defaults.seq is None:
-        tensors = chain((defaults.ids(defaults.batch, length) for length in TRACED_LENGTHS), tensors)
+        lengths = dict.fromkeys((TRACED_LENGTHS[0], *positions, *TRACED_LENGTHS[1:]))
+        tensors = chain((defaults.ids(defaults.batch, length) for length in lengths), tensors)
     for tensor in tensors:
-        yield Guess(use.input_for(tensor), f"{use.op} with {name} {says}")
+        found = use.input_for(tensor)
+        if layer_type in _ALIKE and tensor.dim() > 2 and found.shape[0] != tensor.shape[0]:
+            found = use.input_for(tensor.transpose(0, 1))  # the model itself moves the batch away from the front
+        yield Guess(found, f"{use.op} with {name} {says}")
 
 
 def _layer(use: FirstUse) -> tuple[str, dict[str, object]]:
@@ -188,6 +209,7 @@ class _Walk:
         self.found: dict[int, FirstUse] = {}
         self._objects: dict[str, tuple[str, Any]] = {owner.debugName(): ("", script)}
         self._weights: dict[str, Weight] = {}
+        self._squeezes: set[Undo] = set()
         self._flows: dict[str, tuple[int, tuple[Undo, ...]]] = {
             value.debugName(): (position, ()) for position, value in enumerate(inputs, 1)
         }
@@ -208,9 +230,15 @@ class _Walk:
                 self._pass_on(node, kind)
                 for inner in node.blocks():
                     self._block(inner)
-                    for outside, inside in zip(node.outputs(), inner.outputs(), strict=False):
-                        if kind == "prim::If":
+                if kind == "prim::If":
+                    for outside, *insides in zip(node.outputs(), *(b.outputs() for b in node.blocks()), strict=True):
+                        for inside in sorted(insides, key=self._added_dimensions):
                             self._same(outside, inside)
+
+    def _added_dimensions(self, value: torch._C.Value) -> int:
+        """The branch that adds a dimension is for inputs without a batch."""
+        _, undo = self._flows.get(value.debugName(), (0, ()))
+        return sum(change in self._squeezes for change in undo)
 
     def _attribute(self, node: torch._C.Node) -> None:
         path, owner = self._objects.get(node.input().debugName(), ("", None))
@@ -252,6 +280,8 @@ class _Walk:
         elif kind in _MOVES and (flow := self._flows.get(inputs[0].debugName())) is not None:
             change = _undo(kind, *(plain_value(value) for value in inputs[1:]))
             if change is not None:
+                if kind == "aten::unsqueeze":
+                    self._squeezes.add(change)
                 self._flows[node.output().debugName()] = (flow[0], (change, *flow[1]))
 
     def _same(self, made: torch._C.Value, source: torch._C.Value) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 
 import torch
@@ -71,10 +71,16 @@ def sized_candidates(
     for name in names:
         if names.count(name) > 1:
             raise InputError(f"the input '{name}' is given twice")
+    needed = signature.required(kwargs)
+    if not positional and len(needed) == 1 and needed[0].is_tensor_dict and names[0] not in signature.names:
+        # Names that forward does not know are the keys of the dict that it takes.
+        for found in _typed(model, specs, names[: len(specs)], defaults, {}):
+            yield replace(found, args=(), kwargs={needed[0].name: found.kwargs, **kwargs})
+        return
     signature.check(positional, {*(spec.name for spec in specs if spec.name), *kwargs})
     # The parameter for each spec, "" in `*args`.
     places = iter([parameter.name for parameter in signature.positional])
-    return _typed(model, specs, [spec.name or next(places, "") for spec in specs], defaults, kwargs)
+    yield from _typed(model, specs, [spec.name or next(places, "") for spec in specs], defaults, kwargs)
 
 
 def _typed(
