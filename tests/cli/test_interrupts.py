@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ import torch
 # Ctrl-C at the moment when a module is imported.
 AT_IMPORT = """
 import os, signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job of a shell ignores it
 program, module, *arguments = sys.argv[1:]
 class Interrupting:
     def find_spec(self, name, path=None, target=None):
@@ -74,8 +76,9 @@ def test_at_any_moment_of_a_run(command: list[str], model: str) -> None:
         pytest.skip("the console script is not installed")
     for delay_ms in range(0, 200, 20):
         with subprocess.Popen(
-            [*command, "weights", model], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
-        ) as process:
+            [*command, "weights", model], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+            preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
+        ) as process:  # fmt: skip
             time.sleep(delay_ms / 1000)
             process.send_signal(signal.SIGINT)
             _, err = process.communicate()

@@ -12,6 +12,7 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -43,13 +44,17 @@ if sys.platform != "win32" and os.geteuid() == 0:
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    """Open to everybody, so that what refuses is not the file's mode."""
-    for place in (tmp_path, *list(tmp_path.parents)[:2]):
-        place.chmod(0o777)
+def folder(tmp_path: Path) -> Iterator[Path]:
+    """Open to everybody, so that what refuses is not the file's mode; the folders around it can be entered."""
+    around = {place: place.stat().st_mode for place in list(tmp_path.parents)[:2]}
+    for place in around:
+        place.chmod(0o755)
+    tmp_path.chmod(0o777)
     (tmp_path / "kept").write_text("kept" * 1024)
     (tmp_path / "kept").chmod(0o666)
-    return tmp_path
+    yield tmp_path
+    for place, mode in around.items():
+        place.chmod(mode)
 
 
 @pytest.fixture

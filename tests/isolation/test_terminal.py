@@ -38,6 +38,7 @@ class Terminal:
         }
         self.pid, self.master = pty.fork()
         if self.pid == 0:
+            signal.signal(signal.SIGINT, signal.SIG_DFL)  # background jobs of a shell inherit that it is ignored
             fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", 30, columns, 0, 0))
             os.execve(sys.executable, [sys.executable, *arguments], environment | {"TERM": "xterm-256color"})
         self.output = b""
