@@ -180,13 +180,15 @@ _KEEPS = frozenset(
     for namespace, names in (
         ("aten", ("to", "type_as", "contiguous", "clone", "detach", "alias", "float", "half", "add", "sub", "rsub",
                   "mul", "div", "add_", "sub_", "mul_", "div_", "pow", "abs", "exp", "log", "log1p", "sqrt", "relu",
-                  "sigmoid", "tanh", "clamp", "dropout", "dropout_", "feature_dropout", "view", "reshape", "flatten",
+                  "sigmoid", "tanh", "clamp", "dropout", "dropout_", "feature_dropout", "view",
+                  "view_as", "reshape", "reshape_as", "flatten",
                   "_unwrap_optional")),
         ("prim", ("unchecked_cast", "unchecked_unwrap_optional", "Guard")),
     )
     for name in names
 )  # fmt: skip
 
+_NORMS = ("aten::batch_norm", "aten::layer_norm", "aten::group_norm")
 _MOVES = ("aten::transpose", "aten::permute", "aten::unsqueeze")
 
 
@@ -256,6 +258,8 @@ class _Walk:
     def _use(self, node: torch._C.Node, data: int, weight: int) -> None:
         inputs = list(node.inputs())
         flow, held = self._flows.get(inputs[data].debugName()), self._weight(inputs[weight])
+        if flow is None and node.kind() in _NORMS:
+            self._same(node.output(), inputs[data])  # of a weight, as of a convolution with standardised weights
         if flow is None or held is None:
             return
         position, undo = flow
