@@ -32,8 +32,10 @@ from torchgauge.errors import FormatError, TorchgaugeError
 T = TypeVar("T")
 Check = Callable[[Any], None]
 
-# Far above every count; products of two or three still fit a float.
+# Far above every figure; products of two or three still fit a float.
 MAX_NUMBER = 10**100
+# Counts, bytes and sizes: the product of a dozen dimensions must fit a float.
+MAX_WHOLE = 10**24
 # Structures of inputs and outputs are a few levels deep; Python's recursion limit is far above.
 MAX_DEPTH = 60
 
@@ -182,7 +184,8 @@ def _number(kind: type) -> Check:
         if found is not kind and not (found is int and kind is float):
             raise MismatchError(_WORDS[kind], value)
         # Values of weights reach to the ends of float64; NaN and infinity are null in a document.
-        if not (isfinite(value) if found is float else -MAX_NUMBER <= value <= MAX_NUMBER):
+        most = MAX_WHOLE if kind is int else MAX_NUMBER
+        if not (isfinite(value) if found is float else -most <= value <= most):
             raise MismatchError("a number of ordinary size", value if found is float else inf)
 
     return check
@@ -242,7 +245,7 @@ def _list(kind: Any) -> Check:
         # Histograms are long: a list of numbers alone is seen to be one as a whole.
         types = set(map(type, value)) if len(value) > 8 else None
         if (types == {float} and kind is float and isfinite(sum(value))) or (
-            types == {int} and kind is Count and min(value) >= 0 and max(value) <= MAX_NUMBER
+            types == {int} and kind is Count and min(value) >= 0 and max(value) <= MAX_WHOLE
         ):
             return
         at = 0
