@@ -146,7 +146,7 @@ def check_of(kind: Any) -> Check:
 def _make_check(kind: Any) -> Check:
     origin, arguments = get_origin(kind), get_args(kind)
     if kind in (Any, object):  # any JSON
-        return lambda value: _require_plain(value, MAX_DEPTH)
+        return _check_plain
     if kind in (int, float):
         return _number(kind)
     if kind in _WORDS and kind not in (dict, list):
@@ -206,6 +206,10 @@ def _require_plain(value: Any, levels: int) -> None:
                 raise
 
 
+def _check_plain(value: Any) -> None:
+    _require_plain(value, MAX_DEPTH)
+
+
 def _object(kind: Any) -> Check:
     hints = get_type_hints(kind, include_extras=True)
     if is_dataclass(kind):
@@ -225,13 +229,11 @@ def _object(kind: Any) -> Check:
             missing = next(key for key in hints if key in required and key not in value)
             raise MismatchError(f"an object with '{missing}'", value)
         for key, item in value.items():
-            check_member = checks.get(key)
-            if check_member is not None:
-                try:
-                    check_member(item)
-                except MismatchError as error:
-                    error.keys.append(f".{key}")
-                    raise
+            try:
+                checks.get(key, _check_plain)(item)  # a rule's evidence has members of its own
+            except MismatchError as error:
+                error.keys.append(f".{key}")
+                raise
 
     return check
 
