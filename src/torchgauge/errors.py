@@ -72,7 +72,7 @@ class ForwardError(TorchgaugeError):
 
 class FormatError(TorchgaugeError):
     """A saved run or a model file could not be read; `imports`: what its pickles would have imported until then;
-    `looks_like`: of a file that is no PyTorch model, what it is and, after a semicolon, what to do with it."""
+    `looks_like`: if the file is not a PyTorch model, what it is and, after a semicolon, what to do with it."""
 
     def __init__(self, message: str, *more: str, imports: tuple[Any, ...] = (), looks_like: str | None = None) -> None:
         super().__init__(message, *more)

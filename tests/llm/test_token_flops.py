@@ -96,8 +96,9 @@ def test_attention_that_is_several_ops_has_no_known_mask() -> None:
     model = llama(attn_implementation="eager")
 
     assert tg.flops_per_token(model, TOKENS, mode="inference") == 2 * MATRICES + attention(TOKENS)
-    with pytest.raises(tg.InputError, match="attention='full'"):
-        tg.flops_per_token(model, TOKENS, mode="inference", attention="computed")
+    for convention in ("exact", "palm", "megatron"):
+        with pytest.raises(tg.InputError, match="attention='full'"):
+            tg.flops_per_token(model, TOKENS, mode="inference", attention="computed", convention=convention)
 
 
 def test_frozen_matrices_get_no_gradient() -> None:

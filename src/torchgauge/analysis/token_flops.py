@@ -73,7 +73,8 @@ def flops_per_token(
         return 2 * macs / _tokens(found)
     sizes = _sizes(found)
     # Of every query, the keys that its layer reads on average, summed over the layers.
-    keys = sum(needed.share(op) * op.signature.inputs[1].shape[-2] for op in _attention(found)) or sizes.layers * seq
+    fused = _attention(found) if attention == "full" else _fused_attention(found)
+    keys = sum(needed.share(op) * _rows_and_columns(op)[1] for op in fused) or sizes.layers * seq
     if convention == "palm":
         per_forward = 2 * _used_parameters(found) + 4 * sizes.heads * sizes.head_size * keys
     else:
@@ -157,9 +158,11 @@ class _Needed:
 
 
 def _rows_and_columns(op: OpRecord) -> tuple[int, int]:
-    """The queries and keys of each head. The backward kernels take the gradient first."""
+    """The queries and keys of each head. The backward kernels take the gradient first; those of flash-attn, and torch's
+    own that are not for `scaled_dot_product_attention`, take tokens before heads."""
     query, key = (op.signature.inputs[at] for at in ((1, 2) if "backward" in op.op else (0, 1)))
-    return query.shape[-2], key.shape[-2]
+    tokens = -2 if "scaled_dot_product" in op.op or "flex" in op.op else -3
+    return query.shape[tokens], key.shape[tokens]
 
 
 class _Sizes(NamedTuple):

@@ -170,7 +170,7 @@ class Reach:
         self.classes: dict[int, type] = {}  # by the ids of their namespaces
         seen: set[int] = set()
         bases = [base for base in getattr(start, "__mro__", ()) if not _is_library(base.__module__)]
-        # Of a class that is no module, any method may be called through an object that the model holds.
+        # The model may call any method of an object that it holds, but of a module only these.
         entered = ("forward", "__call__") if bases and issubclass(bases[0], nn.Module) else None
         waiting: list[object] = [start, *(vars(base).get(name) for base in bases for name in entered or vars(base))]
         while waiting and len(seen) < _MAX_FUNCTIONS:

@@ -1,4 +1,4 @@
-"""Relations that measured figures must satisfy: parts are no more than their whole, no op is faster than its device,
+"""Relations that measured figures must satisfy: parts do not exceed their whole, no op is faster than its device,
 threads neither create nor destroy more work than there is, and error bars are as wide as the noise of the run.
 
 On a busy machine, figures from separate runs break them. Such a figure is withheld (null), and the notes of the

@@ -148,8 +148,7 @@ class RunTime:
 
 # Compute capabilities whose kernels and memory are like the H200's: they reach about the same share of their roof.
 _LIKE_ORIGIN = ((9, 0), (8, 0), (10, 0), (10, 3))
-# How much wider (in octaves) the interval of a device is whose kernels are of other libraries: by judgement, since none
-# was compared.
+# How many octaves wider the interval is for a device with kernels of other libraries. An assumption: none was compared.
 _OTHER_LIBRARIES = 1.6
 
 

@@ -74,7 +74,7 @@ def warnings(view: View) -> list[str]:
 
 
 MAX_CARDS = 10
-# The kind of a card that is no figure but a finding.
+# The kind of a card that holds a finding instead of a figure.
 ALARM = "alarm"
 
 
