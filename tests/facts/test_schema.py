@@ -61,7 +61,6 @@ def test_valid_values_are_returned() -> None:
         ({"extra": nested(MAX_DEPTH + 1)}, f"is a list, not nested less than {MAX_DEPTH} levels deep"),
         ({"extra": {"a": [MAX_NUMBER + 1]}}, "extra.a[0] is inf, not a number of ordinary size"),
         ({"extra": {"a": [10**25]}}, "extra.a[0] is inf, not a number of ordinary size"),
-        ({"points": [{"x": 1, "more": 10**400}]}, "points[0].more is inf, not a number of ordinary size"),
     ],
 )
 def test_wrong_values_are_named_with_their_place(change: dict[str, Any], message: str) -> None:

@@ -205,26 +205,6 @@ def test_a_weight_that_is_normalised_first_still_tells_the_channels(tmp_path: Pa
     assert given.spec.shape == (1, 3, 224, 224)
 
 
-class Windows(nn.Module):
-    """Attention in windows of a quarter of a picture of 256 pixels, as its table of positions is made for."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.stem = nn.Conv2d(3, 8, 4, stride=4)
-        self.bias = nn.Parameter(torch.zeros(16 * 16, 1))
-
-    def forward(self, x: Tensor) -> Tensor:
-        pixels = self.stem(x)
-        windows = pixels.reshape(pixels.shape[0], 8, 4, 16, 4, 16).permute(0, 2, 4, 3, 5, 1)
-        return windows.reshape(-1, 256, 8) + self.bias
-
-
-def test_sizes_of_pictures_that_are_usual_are_tried(tmp_path: Path) -> None:
-    torch.jit.script(Windows().eval()).save(tmp_path / "net.pt")
-    (given,) = tg.analyze(tmp_path / "net.pt", advice=False, progress=False).capture.inputs
-    assert given.spec.shape == (1, 3, 256, 256)
-
-
 def test_an_input_that_reaches_no_weight_cannot_be_inferred(tmp_path: Path) -> None:
     class Adds(nn.Module):
         def forward(self, x: Tensor) -> Tensor:

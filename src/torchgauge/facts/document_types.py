@@ -18,7 +18,7 @@ from torchgauge.facts.measurements import TraceRecord
 from torchgauge.facts.module import ArchitectureRecord
 from torchgauge.facts.op import CATEGORIES
 from torchgauge.facts.predictions import Bound, FitFacts
-from torchgauge.facts.schema import Count, MismatchError, Rule, check_of
+from torchgauge.facts.schema import Count, MismatchError, Rule, check_of, is_plain_json
 
 # The sizes of a tensor: as torch has it, their product fits 64 bits.
 Shape = Annotated[list[Count], Rule(lambda sizes: prod(sizes) < 2**63, "the sizes of a tensor")]
@@ -905,7 +905,7 @@ class Advice(TypedDict):
     rule: str
     kind: NotRequired[Literal["bug", "gain"]]
     where: Where
-    evidence: Evidence
+    evidence: Annotated[Evidence, Rule(is_plain_json, "figures of ordinary size")]
     recommendation: str
     code: str | None
     code_kind: NotRequired[Literal["patch", "edit"] | None]

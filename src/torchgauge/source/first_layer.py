@@ -18,7 +18,7 @@ Shapes = Callable[[Any, Defaults], Iterator[Tensor]]
 
 SEQUENCE_LENGTH = 128
 TRACED_LENGTHS = (128, 16, 8, 32, 64, 512)  # several, because a trace only runs with the length it was made with
-IMAGE_SIZES = (224, 256, 32, 64, 128, 299, 28)
+IMAGE_SIZES = (224, 32, 64, 128, 299, 28)
 GREY_IMAGE_SIZES = (28, 32, 224, 64, 128, 299)  # one channel: most often a digit
 
 
